@@ -15,24 +15,25 @@ ROOT = Path(__file__).resolve().parent.parent
 # ruff: noqa: E501 - lines of a page, not of code
 INTRODUCTION = """# Configuration
 
-`ci-bench.yml` is looked for in the working directory, then upward to the repository's root; its paths are relative to the folder it
-is in. `--config FILE` names any other, whose paths are relative to the working directory. A file that is nearly called so
-(`ci-bench.yaml`, `.ci-bench.yml`, `.github/ci-bench.yml`) is an error, and so is none at all. `--config quickstart` names the embedded
-configuration ([src/ci_bench/default.yml](../src/ci_bench/default.yml), a good start to copy); nothing else measures it. Every fault is reported at once, with file, line, field and
-the nearest spelling; `ci-bench validate ci-bench.yml` checks without measuring. Flags such as `--device` and `--launches` win over the file.
+ci-bench looks for `ci-bench.yml` in the working directory, then upward to the repository's root. Paths in the file are relative to the
+folder it is in. `--config FILE` names another file, whose paths are relative to the working directory. A missing file is an error, and
+so is a similar name (`ci-bench.yaml`, `.ci-bench.yml`, `.github/ci-bench.yml`). `--config quickstart` uses the embedded configuration
+([src/ci_bench/default.yml](../src/ci_bench/default.yml), a good start to copy); it is never used otherwise. All faults are reported together,
+each with file, line, field and the nearest spelling. `ci-bench validate ci-bench.yml` checks without measuring. Flags such as `--device`
+and `--launches` override the file.
 
-This page is made from [schemas/config.json](../schemas/config.json), which editors can use to complete and check while you type.
+This page is generated from [schemas/config.json](../schemas/config.json), which editors can use for completion and checks.
 """
 TOP = ("baseline", "base", "budget", "plugins", "machines")
 TOP_TITLE = "The top level: `baseline`, `base`, `budget`, `plugins`, `machines`"
 SECTIONS = {
-    "plugin": "an entry of `plugins`, where it is a mapping",
+    "plugin": "an entry of `plugins`, as a mapping",
     "machine": "an entry of `machines`",
     "run": "`run`: how to measure",
-    "setup": "`setup`: how each side of a paired run is made ready",
+    "setup": "`setup`: how each side of a paired run is prepared",
     "compile": "`compile` of an entry",
-    "compiled_arm": "an item of `arms` of an entry, where it is a mapping",
-    "layout_options": "an item of `layouts` of an entry of `training_loss`, where it is a mapping",
+    "compiled_arm": "an item of `arms` of an entry, as a mapping",
+    "layout_options": "an item of `layouts` of an entry of `training_loss`, as a mapping",
     "checkpointing": "`checkpoint` of an entry of `training_loss`",
     "training_loss": "`suites.training_loss`: a list of entries, each with",
     "dataset": "`dataset` of an entry",
@@ -40,21 +41,21 @@ SECTIONS = {
     "torchbench": "`suites.torchbench`: a list of entries, each with",
     "fastrnns": "`suites.fastrnns`: a list of entries, each with",
     "transformers": "`suites.transformers`: a list of entries, each with",
-    "transformers_model": "`model` of an entry of `transformers`, where it is a mapping",
-    "transformers_candidate": "`candidate` of an entry of `transformers`, or an item of its `arms`, where it is a mapping",
+    "transformers_model": "`model` of an entry of `transformers`, as a mapping",
+    "transformers_candidate": "`candidate` of an entry of `transformers`, or an item of its `arms`, as a mapping",
     "sampling": "`sampling` of an entry of `transformers`",
     "functions": "`suites.functions`: a list of entries, each with",
     "command": "`suites.command`: a list of entries, each with",
     "command_losses": "`losses` of an entry of `command`",
     "command_metric": "`metrics` of an entry of `command`: a list of rules, each with",
-    "policy": "`policy`: what makes the job fail",
+    "policy": "`policy`: what fails the job",
     "severities": "`policy.severities`: what a finding does, by rule",
 }
 
 
-THRESHOLDS = """## `policy.thresholds`: what is built in, by metric
+THRESHOLDS = """## `policy.thresholds`: built-in values, by metric
 
-The smallest relative change that counts, against a baseline of another moment and in a paired run.
+The smallest relative change that counts, against a saved baseline and in a paired run.
 
 | metric | what it is | against a saved baseline | paired |
 | --- | --- | --- | --- |"""
