@@ -217,7 +217,7 @@ def test_suites_of_plugins_that_are_not_here_hold_nothing_up(fake, job, flags, t
     fake.state.files.update({("main", "ci-bench.yml"): foreign.encode(), (HEAD, "ci-bench.yml"): foreign.encode()})
     leave(fake, both(tmp_path, of={"config": foreign}))
     assert publish(flags()) == ExitCode.OK
-    assert "are planned by the measured tree alone" in comment(fake)
+    assert "are planned only by head's tree" in comment(fake)
 
 
 # Hostile and missing results

@@ -76,7 +76,7 @@ def row(name, case):
     return replace(result(*peaks), case=replace(case, due=Due(), details=()))
 
 
-WARNED = "cases of `suites.torchbench[0]` are planned by the measured tree alone"
+WARNED = "cases of `suites.torchbench[0]` are planned only by head's tree"
 
 
 def test_undeclared_cases_of_head_alone_are_undecided(judged):
@@ -90,7 +90,7 @@ def test_undeclared_cases_of_head_alone_are_undecided(judged):
 def test_all_declared_cases_pass_without_a_word(judged, cases):
     code, check, comment = judged(configuration(cases), IDS)
     assert (code, check) == (ExitCode.OK, "success")
-    assert "planned by the measured tree alone" not in comment
+    assert "planned only by head's tree" not in comment
 
 
 PLACE = "`suites.torchbench[0].cases` of the base branch's configuration"

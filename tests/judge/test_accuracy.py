@@ -52,7 +52,7 @@ def test_broken_beyond_what_rounding_does(candidate, peers, holds):
 def test_what_is_seen_is_told_in_points():
     """Four peers with mean 0.7325 and standard deviation 0.017078; the limit is 5.841 s sqrt(1 + 1/4)."""
     found = verdict(0.20, (0.74, 0.71, 0.75, 0.73))
-    assert found.detail == "-53.25 points, limit 11.15 (rounding alone spreads runs by 1.71)"
+    assert found.detail == "-53.25 points, limit 11.15 (rounding spreads runs by 1.71)"
 
 
 def test_no_candidate_is_off_by_more_than_all_rows():

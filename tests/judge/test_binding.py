@@ -250,8 +250,8 @@ def test_a_filter_takes_declared_cases_away_and_adds_none():
 def test_what_is_not_declared_is_told_by_its_field():
     expected = replace(EXPECTED, foreign=(declared(None), declared(None, field=FIRST), declared(1, field=SECOND)))
     plugin, entry = scope(side(HEAD), expected).undeclared
-    assert plugin.startswith("cases of `plugins.mine` are planned by the measured tree alone")
-    assert entry.startswith("cases of `suites.mine[0]` are planned by the measured tree alone")
+    assert plugin.startswith("cases of `plugins.mine` are planned only by head's tree")
+    assert entry.startswith("cases of `suites.mine[0]` are planned only by head's tree")
     assert entry.endswith("as `suites.mine[0].cases`: `ci-bench list --declare` prints what to write")
 
 

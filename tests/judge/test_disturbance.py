@@ -79,7 +79,7 @@ def test_where_too_little_is_above_doubt_all_counts_and_is_told_of():
     assert of(comparison).verdict is Verdict.REGRESSED
     (check,) = (check for check in comparison.cases[0].checks if check.name == CHECK)
     assert check.outcome is Outcome.UNKNOWN
-    assert check.detail == f"most of launch 0, 1, 2, 3 was taken in doubt, and counts all the same: {WHY}"
+    assert check.detail == f"most of launch 0, 1, 2, 3 was taken in doubt, and still counts: {WHY}"
     assert [found.severity for found in comparison.judgement.findings if found.rule is PolicyRule.DISTURBED] == [Severity.WARN]
 
 

@@ -108,7 +108,7 @@ def test_a_metric_that_the_baseline_has_is_removed_and_not_missing_as_well():
 
 def test_a_candidate_without_the_check_that_it_compiled_fails_it():
     assert failures(whole(checks=())) == [
-        (Rule.CHECK_FAILED, "compiled (inductor): there is no answer, and every candidate arm owes one")
+        (Rule.CHECK_FAILED, "compiled (inductor): the answer is missing, and every candidate arm owes one")
     ]
     assert failures(whole(checks=(replace(COMPILED, outcome=Outcome.FAIL),)))[0][0] is Rule.CHECK_FAILED
 
@@ -117,7 +117,7 @@ def test_a_candidate_without_the_check_that_it_compiled_fails_it():
 def test_a_check_that_the_baseline_has_and_head_does_not_has_failed(outcome):
     base = result(*TIMES, arms=ARMS, checks=(check(outcome),))
     assert failures(result(*TIMES, arms=ARMS), base) == [
-        (Rule.CHECK_FAILED, "really compiled (inductor): there is no answer, and the baseline's run has one")
+        (Rule.CHECK_FAILED, "really compiled (inductor): the answer is missing, and the baseline's run has one")
     ]
 
 
@@ -131,7 +131,7 @@ def test_a_doubt_of_the_baselines_is_not_owed_by_head(name, informative):
 def test_a_check_that_the_case_owes_is_owed_though_the_baseline_could_not_answer_it():
     unanswered = replace(COMPILED, outcome=Outcome.UNKNOWN)
     assert failures(whole(checks=()), whole(checks=(unanswered,))) == [
-        (Rule.CHECK_FAILED, "compiled (inductor): there is no answer, and every candidate arm owes one")
+        (Rule.CHECK_FAILED, "compiled (inductor): the answer is missing, and every candidate arm owes one")
     ]
 
 
@@ -157,7 +157,7 @@ def test_missing_accuracy_does_not_soften_what_is_broken():
 def test_a_candidate_cannot_be_its_own_reference():
     runs = (trace(Role.REFERENCE, arm="inductor"), trace(Role.CANDIDATE))
     assert failures(whole(parity=evidence(*runs))) == [
-        (Rule.PARITY_UNDECIDED, "inductor: insufficient data: there is no reference run of seed 0")
+        (Rule.PARITY_UNDECIDED, "inductor: insufficient data: no reference run has seed 0")
     ]
 
 

@@ -74,8 +74,8 @@ def test_a_rank_that_leaves_alone_after_a_checkpoint_is_named() -> None:
         ({"data": "other"}, "it did not see the same data as the reference"),
         ({"start": "s"}, "it began from the reference's own weights"),
         ({"loss": (), "grad_norm": ()}, "it has 0 steps"),
-        ({"loss": BASE, "grad_norm": BASE}, "it has 20 steps, and the reference none to hold them against"),
-        ({"seed": 3}, "there is no reference run of seed 3"),
+        ({"loss": BASE, "grad_norm": BASE}, "it has 20 steps, and the reference has none to compare with"),
+        ({"seed": 3}, "no reference run has seed 3"),
     ],
 )
 def test_a_run_that_cannot_be_held_against_the_reference_is_no_pass(changes, said: str) -> None:

@@ -112,7 +112,7 @@ SCENES = {
 
 SCOPES = {
     Rule.NARROWED: Scope(narrowed=("only 1 of 2 cases (--filter a)",)),
-    Rule.CASES_UNDECLARED: Scope(undeclared=("cases of the suite own are planned by the measured tree alone",)),
+    Rule.CASES_UNDECLARED: Scope(undeclared=("cases of the suite own are planned only by head's tree",)),
 }
 
 

@@ -53,7 +53,7 @@ def test_the_pace_tells_what_is_left_after_a_few_stages():
 
 def test_the_run_before_tells_it_from_the_start():
     began, first, late = lines(10, 500, usual_s=300.0)
-    assert began == "measuring: about 5:00, as the run before took"
+    assert began == "measuring: about 5:00, as the previous run took"
     assert first.startswith("[0:10, 1 of about 12, about 4:50 left]")
     assert late.startswith("[8:20, 2 of about 12]"), "what took longer than before has no estimate any more"
 

@@ -59,7 +59,7 @@ def test_where_another_parameter_varies_a_place_is_the_geometric_mean() -> None:
 def test_what_would_say_nothing_or_mislead_is_not_drawn(points, arms) -> None:
     value = grid(points, arms=arms, time=lambda arm, **_: 0.001)
     assert sweep_charts(value) == ()
-    assert "Arm beside arm" not in rendered(value)
+    assert "Arms compared" not in rendered(value)
 
 
 def test_the_page_draws_a_line_for_each_arm(browser, tmp_path) -> None:

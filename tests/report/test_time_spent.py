@@ -52,7 +52,7 @@ def test_what_loaded_beside_other_work_is_a_row_of_its_own_and_no_sample() -> No
     found = time_spent([side(spent=(START, replace(START, stage="ahead", seconds=3.0)))])
     assert found.rows[:2] == (
         ("between cases", "starting processes", (4.0,)),
-        ("beside other work", "starting processes", (3.0,)),
+        ("alongside other work", "starting processes", (3.0,)),
     )
     assert found.sampled_s == 2.0
 

@@ -115,7 +115,7 @@ def undeclared(base: Results | None, expected: Expected) -> tuple[str, ...]:
     if base is not None and (expected.base is None or base.source.own_plan):
         return ()
     return tuple(
-        f"cases of `{one.owner}` are planned by the measured tree alone, so that a missing one goes unnoticed; declare them in "
+        f"cases of `{one.owner}` are planned only by head's tree, so a missing case goes unnoticed; declare them in "
         f"the base branch's configuration, as `{one.field}`: {HOW}"
         for one in expected.foreign
         if one.cases is None
@@ -152,7 +152,7 @@ def _of_commit(commit: str | None, commits: Commits) -> Iterator[Difference]:
         yield Difference(field="source.commit", message="is not recorded: ci-bench has to measure a git checkout")
     elif not commits.accepted:
         yield Difference(
-            field="source.commit", message=f"is {show(commit)}, and cannot be held against anything: {commits.words}"
+            field="source.commit", message=f"is {show(commit)}, and cannot be compared with anything: {commits.words}"
         )
     elif commit not in commits.accepted:
         message = f"is {show(commit)}, and has to be {' or '.join(commits.accepted)}: {commits.words}; {_RE_RUN}"

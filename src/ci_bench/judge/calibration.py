@@ -298,6 +298,6 @@ def refused(wild: Sequence[PastSeries]) -> str:
     differ = f"launches of unchanged code differ by {percent(math.expm1(scatter(worst)))}"
     most = percent(math.expm1(MOST_PLAUSIBLE))
     return (
-        f"not used for {worst.metric} of {worst.case} ({worst.arm}){more}: {differ}, and more than {most} is no machine's noise; "
-        "run ci-bench calibrate again on a quiet machine"
+        f"not used for {worst.metric} of {worst.case} ({worst.arm}){more}: {differ}, and more than {most} is beyond "
+        "any machine's noise; run ci-bench calibrate again on a quiet machine"
     )

@@ -146,7 +146,7 @@ def missing_checks(base: CaseResult | None, head: CaseResult) -> tuple[Check, ..
         refereed = [one.arm for one in head.checks if one.name == OF_ARMS and one.outcome is not Outcome.UNKNOWN]
         answered |= {(OF_A_LONE_ARM, arm) for arm in refereed}
     return tuple(
-        Check(name=name, arm=arm, outcome=Outcome.FAIL, detail=f"there is no answer, and {why}")
+        Check(name=name, arm=arm, outcome=Outcome.FAIL, detail=f"the answer is missing, and {why}")
         for (name, arm), why in owed.items()
         if (name, arm) not in answered and arm in head.case.arms
     )

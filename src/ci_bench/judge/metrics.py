@@ -174,7 +174,7 @@ def _told(cleared: CaseResult, row: CaseResult, doubts: Doubts) -> CaseResult:
         return cleared
     reasons = sorted({reason for (launch, _), reason in doubts.items() if launch in counted})
     launches = ", ".join(map(str, counted))
-    detail = f"most of launch {launches} was taken in doubt, and counts all the same: {'; '.join(reasons)}"
+    detail = f"most of launch {launches} was taken in doubt, and still counts: {'; '.join(reasons)}"
     check = Check(name=CHECK, arm=row.case.reference, outcome=Outcome.UNKNOWN, detail=detail)
     return replace(cleared, checks=(*cleared.checks, check))
 

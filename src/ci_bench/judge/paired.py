@@ -224,7 +224,7 @@ def _too_few(cold_launches: int) -> str:
 
 def _what_would_tell(answer: Answer) -> str:
     if answer.resolvable is None:
-        return "how noisy it is cannot be told: measure more launches"
+        return "its noise is unknown: measure more launches"
     told = f"only changes of about {percent(answer.resolvable)} or more are detectable"
     if answer.needed is None:
         return f"{told}; no number of launches would detect {percent(answer.margin)}"

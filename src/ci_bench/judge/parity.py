@@ -465,10 +465,10 @@ def learning_of(base: CaseResult | None, head: CaseResult) -> ParityFinding | No
     if found.verdict is Parity.INSUFFICIENT_SENSITIVITY and not has_control(both):
         found = replace(found, verdict=Parity.INSUFFICIENT_DATA)  # a baseline of an earlier version
     narrow = NARROW if _perturbed_runs(both) == 1 and not (found.verdict.holds or both.own_program) else ""
-    return replace(found, masks=None, detail=_joined(f"head beside base: {found.detail}", narrow))
+    return replace(found, masks=None, detail=_joined(f"head against base: {found.detail}", narrow))
 
 
-NARROW = "one training alone says how far rounding drives base's apart: measure base anew, with more of them (`perturbations`)"
+NARROW = "only one training shows how far rounding drives base apart: measure base again with more `perturbations`"
 
 
 def _perturbed_runs(evidence: ParityEvidence) -> int:
@@ -506,5 +506,5 @@ def _not_told(arm: str, ours: Trace, theirs: Trace) -> ParityFinding:
         tier=Tier.NUMERIC,
         masks=None,
         steps=0,
-        detail=f"{changed} differ from base's, so that the losses cannot be compared with base's",
+        detail=f"{changed} differ from base's, so the losses are not comparable",
     )

@@ -306,10 +306,10 @@ def _with_sensitivity(found: ParityFinding, evidence: ParityEvidence, ask: Ask) 
     what = f"a loss {percent(CONTROL)} off would have scored {_figure(score)} (limit {LIMIT:g})"
     if score <= LIMIT:
         remedy = "log more digits or train more steps"
-        detail = f"insufficient sensitivity: {what}, so that a small fault would pass; {remedy} ({found.detail})"
+        detail = f"insufficient sensitivity: {what}, so a small fault would pass; {remedy} ({found.detail})"
         return replace(found, verdict=Parity.INSUFFICIENT_DATA, detail=detail)
     late = _control_score(evidence, reference, ask, first=steps - steps // LATE)
-    only_early = "" if late > LIMIT else f", and {_figure(late)} in the last third alone"
+    only_early = "" if late > LIMIT else f", and {_figure(late)} in the last third only"
     bits = found.verdict is Parity.BITWISE
     compared = "" if bits else f"{found.steps} steps compared; "
     return replace(found, detail=f"{found.detail}; {compared}{what}{'' if bits else only_early}")

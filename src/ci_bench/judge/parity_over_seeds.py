@@ -286,7 +286,7 @@ def _detail(difference: float, limit: float, noise: str, flips: str) -> str:
 def _noise(spread: float | None, missing: int) -> str:
     if missing:
         return f"whatever {count_of(missing, 'perturbed run')}, cut short, would have shown"
-    return "rounding's own spread is unknown" if spread is None else f"rounding alone spreads runs by {100 * spread:.2f}"
+    return "rounding's own spread is unknown" if spread is None else f"rounding spreads runs by {100 * spread:.2f}"
 
 
 def _flips(flipped: float, rows: int) -> str:
@@ -353,9 +353,9 @@ def _first_apart(matched: Sequence[Twins | Stopped]) -> tuple[int, float | None]
 def _beside(found: ParityFinding) -> str:
     """The finding's words, with the interval of the difference."""
     if found.interval is None:
-        return f"head beside base: {found.detail}"
+        return f"head against base: {found.detail}"
     low, high = (f"{100 * value:+.3g}" for value in (found.interval.low, found.interval.high))
-    said = "head learns as well as base" if found.verdict is Parity.EQUIVALENT else "head beside base"
+    said = "head learns as well as base" if found.verdict is Parity.EQUIVALENT else "head against base"
     return f"{said}: {found.detail}; {100 * found.interval.level:.0f} % interval {low} to {high} %"
 
 

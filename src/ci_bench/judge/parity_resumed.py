@@ -50,13 +50,13 @@ def spliced_in(evidence: ParityEvidence, run: Trace) -> tuple[ParityEvidence, Tr
     """
     reference, resumed = first_of(evidence, Role.REFERENCE, run.seed), run.resumed
     if reference is None or resumed is None:
-        return insufficient(f"there is no reference run of seed {run.seed}")
+        return insufficient(f"no reference run has seed {run.seed}")
     if not run.loss or len(reference.loss) < resumed.step + len(run.loss):
-        return insufficient(f"it has {len(run.loss)} steps, and the reference none to hold them against")
+        return insufficient(f"it has {len(run.loss)} steps, and the reference has none to compare with")
     if run.data != reference.data:
         return insufficient("it did not see the same data as the reference")
     if run.start == reference.start:
-        return insufficient("it began from the reference's own weights, so that loading the checkpoint shows nothing")
+        return insufficient("it began from the reference's own weights, so loading the checkpoint shows nothing")
     end = resumed.step + len(run.loss)
     shorter = _cut(reference, end)
     traces = tuple(shorter if trace is reference else trace for trace in evidence.traces)

@@ -74,7 +74,7 @@ def match(evidence: ParityEvidence, run: Trace) -> Twins | Stopped:
     """Puts `run` beside the reference run of its seed."""
     reference = first_of(evidence, Role.REFERENCE, run.seed)
     if reference is None:
-        return insufficient(f"there is no reference run of seed {run.seed}")
+        return insufficient(f"no reference run has seed {run.seed}")
     if not run.start or run.start != reference.start:
         return insufficient(f"seed {run.seed} did not start from the same state as the reference")
     if not run.data or run.data != reference.data:

@@ -58,7 +58,7 @@ def backed(found: ParityFinding, evidence: ParityEvidence, judge: Judge) -> Pari
     return replace(
         found,
         verdict=Parity.INSUFFICIENT_SENSITIVITY,
-        detail=f"{seen}, so that a small fault would pass: {_remedy(evidence)} ({detail})",
+        detail=f"{seen}, so a small fault would pass: {_remedy(evidence)} ({detail})",
     )
 
 

@@ -174,7 +174,7 @@ def _why(verdict: Verdict, logs: Logs, limits: _Limits, threshold: float, drift:
         drifted = _ratio_verdict(logs, limits.margin, limits.margin) is not Verdict.INCONCLUSIVE
         return f"; {_drift_text(drift) if drifted else _what_to_do(logs, limits.margin, limit)}"
     if drift > threshold and verdict is not Verdict.UNCHANGED:
-        limit += f" and of what moves by itself between two moments ({wording.percent(drift)})"
+        limit += f" and of the drift between two runs ({wording.percent(drift)})"
     return f", {'within' if verdict is Verdict.UNCHANGED else 'beyond'} {limit}"
 
 

@@ -16,7 +16,7 @@ from ci_bench.records.config import Rule, Severity
 from ci_bench.records.outputs import OutputsFinding
 from ci_bench.records.results import Better, Check, Environment, Fact, Masks, Run, Source, Status, Unit
 
-BESIDE_BASE = "head beside base"
+BESIDE_BASE = "head against base"
 """What stands for an arm where head's reference training is held against base's."""
 
 

@@ -153,7 +153,7 @@ def reproduced(case: CaseComparison, *, name: Form, prose: Form) -> tuple[str, .
     return tuple(
         f"reproduce {name(arm)}: `{reproducing(one)}`: {prose(one.says)}"
         if reproducing(one)
-        else f"a graph of {name(arm)} is wrong by itself ({prose(one.says)}); its file was not kept"
+        else f"a graph of {name(arm)} fails in isolation ({prose(one.says)}); its file was not kept"
         for arm, one in bundles
     )
 

@@ -23,7 +23,7 @@ DOING = {
     "seeds": "training over seeds",
     "rounding": "measuring rounding",
     "time": "timing",
-    "alone": "measuring alone",
+    "alone": "measuring separately",
     "run": "running",
     "explain": "explaining",
 }
@@ -58,7 +58,7 @@ class ProgressDisplay:
         """Start drawing."""
         self._bar.start()
         if self._usual_s is not None:
-            self._say(f"measuring: about {_span(self._usual_s)}, as the run before took")
+            self._say(f"measuring: about {_span(self._usual_s)}, as the previous run took")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:

@@ -131,7 +131,7 @@ def _short(text: str, width: int) -> str:
 def _print_modes(comparison: Comparison, console: Console) -> None:
     """Compiled arms side by side; as many in a table as a line holds."""
     for found in modes(comparison):
-        _print_title(f"Compile modes of {clean(found.suite)}: reference ÷ arm, above 1× is better", console)
+        _print_title(f"Compile modes of {clean(found.suite)}: speedup over the reference", console)
         case, _, *arms = of_modes(found.arms)
         for part in (arms[place : place + _ARMS_ABREAST] for place in range(0, len(arms), _ARMS_ABREAST)):
             table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)

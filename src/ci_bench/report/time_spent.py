@@ -25,7 +25,7 @@ _PHASES = {
 }
 _STAGES = {
     "launch": "between cases",
-    "ahead": "beside other work",
+    "ahead": "alongside other work",
     "alone": "memory, compiling",
     "size": "largest batch",
     "verify": "verification",

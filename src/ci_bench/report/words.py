@@ -199,7 +199,7 @@ def extent(finding: ParityFinding) -> str:
 
 
 def trainings(case: CaseComparison) -> tuple[ParityFinding, ...]:
-    """What is shown on loss parity: head beside base first, then each candidate arm beside its reference."""
+    """What is shown on loss parity: head against base first, then each candidate arm beside its reference."""
     return case.parity if case.learning is None else (replace(case.learning, arm=BESIDE_BASE), *case.parity)
 
 

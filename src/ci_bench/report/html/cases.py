@@ -177,7 +177,7 @@ def _bundle(cause: Cause) -> Html | None:
         return None
     command = reproducing(cause.bundle)
     run = (" Reproduce: ", tag("code", command), ".") if command else (" Its file was not kept.",)
-    return tag("p", f"One of its compiled graphs is wrong by itself, in a fresh process: {cause.bundle.says}.", *run)
+    return tag("p", f"One of its compiled graphs fails in a fresh process: {cause.bundle.says}.", *run)
 
 
 def _listed(names: Sequence[str]) -> Iterator[Child]:
@@ -191,7 +191,7 @@ def _attributed(cause: Cause) -> str:
         return f"Not explained: {cause.unknown or 'nothing is known'}."
     took = f"Under the profiler a step took {seconds(cause.base_s)} on base, {seconds(cause.head_s)} on head"
     told = "nothing changed" if cause.attributed is None else f"{percent(cause.attributed)} of the change attributed"
-    return f"{took}: {told}. Means over the quickest quarter of steps, in a process of its own; no sample is of it."
+    return f"{took}: {told}. Means over the quickest quarter of steps, in a separate process; no sample comes from it."
 
 
 def _machine(sides: Sides) -> Html | None:

@@ -39,7 +39,20 @@
     if (names.length < 2 || names.every((name) => name.length <= most)) return names;
     const same = (texts) => { let n = 0; while (n < texts[0].length && texts.every((text) => text[n] === texts[0][n])) n += 1; return n; };
     const front = same(names);
-    return names.map((name) => (name.length <= most || front < 8 ? name : `…${name.slice(front - 4)}`));
+    return unlike(names, names.map((name) => (name.length <= most || front < 8 ? name : `…${name.slice(front - 4)}`)), most);
+  }
+
+  /* The middle of what is still too long is left out; of names that would look alike, the part around their difference stays. */
+  function unlike(names, front, most) {
+    const half = Math.max(3, Math.floor((most - 1) / 2));
+    const shown = front.map((name) => (name.length <= most ? name : `${name.slice(0, half)}…${name.slice(-half)}`));
+    return shown.map((text, i) => {
+      const twins = names.filter((name, j) => shown[j] === text && name !== names[i]);
+      if (!twins.length) return text;
+      const at = Math.min(...twins.map((name) => { let n = 0; while (names[i][n] === name[n] && n < names[i].length) n += 1; return n; }));
+      const from = Math.max(0, Math.min(at - 2, names[i].length - 2 * half));
+      return `${from ? "…" : ""}${names[i].slice(from, from + 2 * half)}${from + 2 * half < names[i].length ? "…" : ""}`;
+    });
   }
 
   /* A chart's series were taken in turns, and share where. */
@@ -122,13 +135,14 @@
       height: 26 * rows.length + 68, marginLeft: Math.min(240, width * 0.45), x: { label: chart.unit, nice: true, ...(wide ? { type: "log", tickFormat: "~g", ticks: 5 } : { zero: true }) },
       y: { type: "point", domain: rows.map((row) => row.index), label: null },
       marks: [
-        Plot.axisY({ lineWidth: Math.min(230, width * 0.43) / 15, textOverflow: "ellipsis-middle", tickSize: 0, label: null, tickFormat: (index) => rows[index].label }),
+        Plot.axisY({ tickSize: 0, label: null, tickFormat: (index) => labels(width)[index], title: (index) => rows[index].label }),
         Plot.gridX(thin),
         Plot.ruleY(pairs, { y: "index", x1: "base", x2: "head", stroke: (row) => moods[row.mood], strokeWidth: 3, strokeOpacity: 0.6 }),
         Plot.dot(rows, { y: "index", x: "base", r: 5, stroke: colour(0), fill: "var(--ground)", strokeWidth: 2, className: "base" }),
         Plot.dot(rows, { y: "index", x: "head", r: 4, fill: colour(1), className: "head", tip: true, title: (row) => `${row.label}\nbase ${figures(row.base)}, head ${figures(row.head)} ${chart.unit}` }),
       ],
     });
+    const labels = (width) => distinct(rows.map((row) => row.label), Math.floor(Math.min(230, width * 0.43) / 7.5));
     const text = rows.map((row) => `${row.label}: base ${figures(row.base)}, head ${figures(row.head)}`).join("; ");
     return figure("dots", `${chart.title}${chart.arm ? ` of ${chart.arm}` : ""}${wide ? " (logarithmic)" : ""}`, one ? [["head", "s1"]] : [["base", "s0"], ["head", "s1"]], "", `In ${chart.unit}. ${text}`, options);
   }
@@ -187,10 +201,10 @@
     const axis = usual && [Math.min(usual[0], 0), Math.max(usual[1], 0)];
     const far = rows.filter((row) => ciBench.beyond(axis, row.change));
     const options = (width) => ({
-      height: 22 * rows.length + 72, marginLeft: Math.min(470, width * 0.45), x: { label: "change in % (right is worse)", nice: !axis, grid: false, ...(axis && { domain: [Math.min(0, axis[0]), Math.max(0, axis[1])] }) },
+      height: (names(width).some((name) => name.includes("\n")) ? 36 : 22) * rows.length + 72, marginLeft: Math.min(470, width * 0.45), x: { label: "change in % (right is worse)", nice: !axis, grid: false, ...(axis && { domain: [Math.min(0, axis[0]), Math.max(0, axis[1])] }) },
       y: { type: "band", domain: rows.map((row) => row.index), label: null },
       marks: [
-        Plot.axisY({ lineWidth: Math.min(460, width * 0.44) / (width < 1000 ? 15 : 12), textOverflow: "ellipsis-start", tickSize: 0, label: null, tickFormat: (index) => names(width)[index], title: (index) => rows[index].label }),
+        Plot.axisY({ tickSize: 0, label: null, tickFormat: (index) => names(width)[index], title: (index) => rows[index].label }),
         Plot.gridX(thin),
         Plot.ruleX([0], { stroke: "currentColor" }),
         Plot.tickX(rows.filter((row) => !ciBench.beyond(axis, row.threshold)), { y: "index", x: "threshold", stroke: "var(--muted)", className: "threshold" }),
@@ -200,7 +214,15 @@
       ],
       symbol: { domain: ["bad", "open", "unsure", "better", "good", "new", "beyond"], range: ["circle", "triangle", "wye", "diamond2", "square", "star", "cross"] },
     });
-    const names = (width) => distinct(rows.map((row) => row.label), Math.min(460, width * 0.44) / 9);
+    const parts = rows.map((row) => row.label.split(" · "));
+    const metrics = parts.map((part) => part.at(-1)), cases = parts.map((part) => part.slice(0, -1).join(" · "));
+    /* Case and metric on one line if both fit, else on two. */
+    const names = (width) => {
+      const most = Math.floor(Math.min(460, width * 0.44) / 7.5);
+      const [first, second] = [distinct(cases, most), distinct(metrics, most)];
+      const joined = first.map((name, i) => (name ? `${name} · ${second[i]}` : second[i]));
+      return joined.every((name) => name.length <= most) ? joined : first.map((name, i) => `${name}\n${second[i]}`);
+    };
     const note = `A dot is the judged change, a bar its interval, a grey stroke the least change that counts. Circle: regressed, triangle: open, diamond: improved, square: unchanged.${chart.left_out ? ` ${chart.left_out} more are not drawn.` : ""}${far.length ? ` Cross: ${far.length} beyond the axis, the title says the value.` : ""}`;
     const label = rows.slice(0, 10).map((row) => `${row.label}: ${row.verdict}, ${figures(row.change)} %, ${figures(row.low)} to ${figures(row.high)} %`).join("; ");
     return figure("changes", "Judged changes, the worst first", [], note, label, options, "h3");

@@ -10,6 +10,7 @@ from ci_bench.records.comparison import BaselineMode, CaseComparison, Comparison
 from ci_bench.records.config import Severity
 from ci_bench.report import columns
 from ci_bench.report.averages import averages
+from ci_bench.report.changes import CHANGES, SHOWN, changes, rest
 from ci_bench.report.charts.overview import case_charts, change_chart
 from ci_bench.report.charts.samples import rows_of
 from ci_bench.report.charts.sweeps import sweep_charts
@@ -35,7 +36,7 @@ _MODES = {
     BaselineMode.PAIRED: "base and head measured in turns, in one run",
     BaselineMode.FILE: "head against an earlier run",
     BaselineMode.ARTIFACT: "head against an earlier run's artifact",
-    BaselineMode.NONE: "head alone, without a baseline",
+    BaselineMode.NONE: "head only, without a baseline",
 }
 
 
@@ -43,25 +44,26 @@ def render_html(comparison: Comparison, *, assets: Assets, material: Material = 
     """The whole page. Without the raw documents in `material`, charts show medians and intervals only."""
     anchors = {case.id: f"case-{number}" for number, case in enumerate(comparison.cases)}
     headline = comparison.judgement.headline
-    alike, changes = groups(comparison), change_chart(comparison)
+    alike, judged = groups(comparison), change_chart(comparison)
     sweeps = sweep_charts(comparison)
     body = (
         tag("h1", "ci-bench report"),
         _verdict(comparison),
+        _changed(comparison),
         _groups(alike),
         _findings(comparison, anchors, covered(comparison, alike)),
         _run(comparison),
         _thresholds(comparison),
         _mismatches(comparison),
-        join((tag("h2", "Changes"), tag("div", id="changes"))) if changes.rows else None,
+        join((tag("h2", "Changes"), tag("div", id="changes"))) if judged.rows else None,
         drawn_maps(heat_maps(comparison, alike)),
-        join((tag("h2", "Arm beside arm"), tag("div", id="sweeps"))) if sweeps else None,
+        join((tag("h2", "Arms compared"), tag("div", id="sweeps"))) if sweeps else None,
         tag("h2", "Cases", id="all-cases"),
         case_table(comparison, anchors),
         _modes(comparison),
         _means(comparison),
         tag("h2", "Case by case"),
-        tag("noscript", tag("p", "What is in a case needs JavaScript; report.md has the same figures.")),
+        tag("noscript", tag("p", "Case details need JavaScript; report.md has the same figures.")),
         _cases(comparison, anchors),
         _time(material),
         tag("h2", "Machines"),
@@ -70,7 +72,7 @@ def render_html(comparison: Comparison, *, assets: Assets, material: Material = 
     )
     drawn = density(len(comparison.cases))
     data = {
-        "changes": changes,
+        "changes": judged,
         "sweeps": sweeps,
         "cases": [_packed(case, material, anchors[case.id], drawn) for case in comparison.cases],
     }
@@ -99,6 +101,18 @@ def _verdict(comparison: Comparison) -> Html:
     )
 
 
+def _changed(comparison: Comparison) -> Html | None:
+    """The rows of the comment's first table, and a sentence on the rest."""
+    rows = changes(comparison)
+    others = rest(comparison)
+    if not rows and not others:
+        return None
+    shown = drawn("What changed", CHANGES, rows[:SHOWN], names=3) if rows else None
+    more = f"… and {len(rows) - SHOWN:,} more, in the tables below." if len(rows) > SHOWN else ""
+    lines = [tag("p", line) for line in (more, others) if line]
+    return join([tag("h2", "What changed"), *([shown] if shown is not None else []), *lines])
+
+
 def _next(comparison: Comparison) -> Html | None:
     step = next_step(comparison)
     if step is None:
@@ -107,13 +121,10 @@ def _next(comparison: Comparison) -> Html | None:
 
 
 def _statistics(lines: Sequence[str]) -> Html | None:
-    """How the run was measured: the first line in sight, the others behind it."""
+    """The statistics of the run, folded as in the comment."""
     if not lines:
         return None
-    first, *others = lines
-    if not others:
-        return tag("p", first)
-    return tag("details", tag("summary", first), *(tag("p", line) for line in others), class_="figures")
+    return tag("details", tag("summary", "How sure"), *(tag("p", line) for line in lines), class_="figures")
 
 
 def _plural(severity: Severity, number: int) -> str:
@@ -145,7 +156,7 @@ def _findings(comparison: Comparison, anchors: Mapping[str, str], said: frozense
     shown = table("Findings", headers, (_finding(found, anchors, short) for found in loud), names=3)
     together = table("Findings of groups", headers, (_finding(found, anchors, short) for found in alike), names=3)
     notes = table("Notes", headers, (_finding(found, anchors, short) for found in quiet), names=3)
-    title = tag("h2", "What the policy says") if shown or together or notes else None
+    title = tag("h2", "Policy") if shown or together or notes else None
     of_groups = folded(f"Findings of these groups, case by case ({len(alike):,})", together)
     return join((title, shown, of_groups, folded(f"Notes ({len(quiet):,})", notes)))
 
@@ -256,7 +267,7 @@ def _time(material: Material) -> Html | None:
         (
             tag("h2", "Where the time went"),
             tag("p", f"{spent.share}.") if spent.share else None,
-            tag("p", "Seconds of both sides; where both worked at once, they passed at the same time.", class_="muted")
+            tag("p", "Seconds of both sides; if both worked simultaneously, both count.", class_="muted")
             if len(material.timed) > 1
             else None,
             tag("figure", _bar(parts, whole), tag("ul", *legend, class_="legend"), class_="time"),
@@ -290,9 +301,7 @@ def _environment(comparison: Comparison) -> Html | None:
     headers = ("Field", "Base", "Head") if comparison.base else ("Field", "Head")
     identity = {name for one in sides for name in one.identity}
     cells: list[list[Child]] = [[_field(name, identity), *_differing(values)] for name, values in rows]
-    note = (
-        "Fields of the identity decide whether two runs can be compared; the condition is for the reader. What differs is first."
-    )
+    note = "Fields of the identity decide whether two runs can be compared; the condition is for information. Differences first."
     return join((tag("p", note, class_="muted"), table("Environment", headers, cells, names=3)))
 
 
