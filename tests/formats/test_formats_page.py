@@ -22,7 +22,7 @@ def test_every_format_that_can_be_read_has_a_row() -> None:
 
 
 def test_every_format_that_can_be_written_has_a_row_or_is_named_as_a_suites_own() -> None:
-    table, rest = WRITING.split("Formats that are a suite's own", 1)
+    table, rest = WRITING.split("Formats of single suites", 1)
     assert listed(table) == {*catalogue.WRITERS}
     assert [name for name in _exporters() if f"`{name}`" not in rest] == []
 

@@ -74,7 +74,7 @@ def test_every_status_of_head(status):
     assert case.pairs[1].verdict is expected.get(status, Verdict.FAILED)
     assert case.head_status is status
     if status is not Status.OK:
-        assert case.reason == f"{status.value.replace('_', ' ')} in train (inductor): it broke"
+        assert case.reason == f"{status.value.replace('_', ' ')} in stage train (inductor): it broke"
         assert case.log_tail == "the end"
 
 

@@ -200,7 +200,7 @@ def test_perturbed_runs_that_tell_nothing(useless):
         (numeric(candidate(steps=40)), "40 (candidate) and 60 (reference)"),
         (numeric(candidate(steps=80)), "80 (candidate) and 60 (reference)"),
         (numeric(candidate(grad_norm=[2 * x for x in curve(60)[:30]])), "equally long"),
-        (numeric(candidate(seed=4)), "no reference run of seed 4"),
+        (numeric(candidate(seed=4)), "no reference run has seed 4"),
         (numeric(candidate(), masks=None), "never probed"),
         (evidence(trace(Role.REFERENCE), perturbed()), "never trained"),
         (evidence(), "never trained"),

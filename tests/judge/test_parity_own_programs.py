@@ -109,7 +109,7 @@ def test_weights_that_nobody_perturbed_are_no_envelope_unless_the_program_is_the
     of_a_suite = replace(own, own_program=False)
     finding = numeric_finding(of_a_suite, trace(Role.CANDIDATE, moved(3e-6)), Masks.ALIGNED)
     assert str(finding.verdict) == "insufficient_data"
-    assert "there is no usable perturbed run" in finding.detail
+    assert "no usable perturbed run has seed" in finding.detail
     perturbed = replace(of_a_suite, epsilon=1e-6)
     assert str(numeric_finding(perturbed, trace(Role.CANDIDATE, moved(3e-6)), Masks.ALIGNED).verdict) == "numeric_parity"
 

@@ -61,7 +61,7 @@ def test_the_envelope_of_one_training_is_said_to_be_that_where_head_leaves_it():
     """A pair needs no more where all holds; its documents may be held against others later."""
     found = learning_of(side(), side(scale=1 + 15e-6))
     assert found.verdict is Parity.DIFFERENT_MATH
-    assert found.detail.endswith("measure base anew, with more of them (`perturbations`)")
+    assert found.detail.endswith("measure base again with more `perturbations`")
     told = [learning_of(side(), side()), learning_of(side(sizes=(1e-6, 1e-6, 1e-6)), side(scale=1.01))]
     assert [found.detail.endswith("(`perturbations`)") for found in told] == [False, False]
 

@@ -124,7 +124,7 @@ class TestTheCommonShift:
         policy = Policy(drift=drift, suites={"s": SuitePolicy(thresholds={"step_time": 0.05})})
         pair = compare(run(FACTORS[:2]), run([1.5, 1.5]), policy).cases[0].pairs[0]
 
-        assert (pair.verdict, "moves by itself between two moments" in pair.reason) == (Verdict.REGRESSED, said)
+        assert (pair.verdict, "the drift between two runs" in pair.reason) == (Verdict.REGRESSED, said)
 
     def test_where_moments_do_not_drift_nothing_is_taken_off(self):
         comparison = compare(run(FACTORS), shifted(1.08), Policy(drift=0.0))

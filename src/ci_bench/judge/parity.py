@@ -317,7 +317,7 @@ def _by_figures(theirs: ReferenceOutputs, ours: ReferenceOutputs) -> OutputsFind
         return _found(ours, Sameness.UNKNOWN, beside.unknown, beside)
     if not wrong:
         closest = next(iter(beside.worst), None)
-        figures = f"; the worst, {_figures(closest)}" if closest else ""
+        figures = f"; the worst: {_figures(closest)}" if closest else ""
         matching = f"{count_of(beside.tensors, 'tensor')} match base{figures}"
         return _found(ours, Sameness.WITHIN_ROUNDING, matching, beside)
     if ours.drawn != theirs.drawn and theirs.drawn is not None:

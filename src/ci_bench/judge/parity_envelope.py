@@ -160,4 +160,4 @@ def why_unknown(evidence: ParityEvidence, reference: Trace) -> str:
             f"the losses differ, and how far rounding drives them apart is unknown: {count_of(len(runs), 'run')} in other "
             "environments repeated every bit; name some under `losses.rounding` that do not"
         )
-    return f"no perturbed run is usable for seed {reference.seed}: how far rounding drives runs apart is unknown"
+    return f"no usable perturbed run has seed {reference.seed}: how far rounding drives runs apart is unknown"
