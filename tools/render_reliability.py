@@ -15,18 +15,17 @@ FIGURES = ROOT / "docs" / "reliability_figures.md"
 # ruff: noqa: E501 - lines of a page, not of code
 INTRODUCTION = """# Reliability
 
-What goes wrong, and what ci-bench does then. Each row is shown by the test it names; all of them run with
+Faults, and how ci-bench handles them. The linked test shows each row; all of them run with
 
 ```sh
 make faults
 ```
 
-Nothing that was measured is lost in any of them: `results.json` is written anew, whole, as cases end, and every planned case has
-exactly one row. (Where writing takes long, since there are hundreds of cases, it is done as often as costs 5 % of the run: who is
-killed between two times measures so much again.) Exit codes are those of the [README](../README.md). What is protected against whom is in
-[SECURITY.md](../SECURITY.md).
+No fault loses finished measurements: ci-bench rewrites `results.json` completely as cases end, and every planned case has exactly one
+row. (With hundreds of cases a write takes long. It then happens only as often as costs 5 % of the run; a killed run repeats the cases
+since the last write.) The [README](../README.md) lists the exit codes, and [SECURITY.md](../SECURITY.md) has the threat model.
 
-This page is made from [tests/faults/table.py](../tests/faults/table.py).
+This page is generated from [tests/faults/table.py](../tests/faults/table.py).
 """
 
 

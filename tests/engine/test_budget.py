@@ -128,7 +128,7 @@ def test_starting_the_later_launches_of_what_looks_worse_is_set_aside_too(left_s
     assert [case.id for _, case in own.affordable(plan, lambda *_: ["time"], asked)] == chosen
 
 
-def test_peaks_of_memory_wait_until_all_is_verified_and_timed_and_what_is_left_out_is_said(tmp_path, monkeypatch):
+def test_memory_peaks_come_last_within_budget(tmp_path, monkeypatch):
     clock, rows = gate(tmp_path, monkeypatch, "one", "two", budget_s=50.0, took_s=lambda event: 2.0)
     assert [event.case for event in clock if event.stage == "time" and not event.ended and not event.launch] == [
         "fake/one", "fake/two",

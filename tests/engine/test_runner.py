@@ -82,7 +82,7 @@ def test_sides_that_cannot_be_there_together_are_timed_one_after_the_other_and_s
         assert [block.block for block in row.blocks] == [*range(QUICK.blocks)]
 
 
-def test_sides_that_find_no_room_beside_each_other_are_timed_one_after_the_other(tmp_path: Path) -> None:
+def test_sides_without_room_run_in_turn(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, environ=fake_environ(FAKE_TIGHT="yes"))
     both = run.measure_both({"name": "tight", "stages": ["time"]})
     for rows in both.values():

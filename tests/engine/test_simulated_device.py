@@ -279,7 +279,7 @@ def test_what_does_not_fit_into_a_slice_is_out_of_memory_whatever_the_card_has(t
 
 
 @pytest.mark.slow
-def test_a_gate_runs_on_the_second_of_two_cards_and_leaves_the_first_alone(tmp_path):
+def test_gate_uses_second_card_only(tmp_path):
     card = Script(least_kernel_s=2e-4, host_s=HOST_S, cards=2)
     made = repository(tmp_path / "repository", device="cuda:1", blocks=3, suites=OF_EACH_SUITE["fastrnns"])
 
@@ -295,7 +295,7 @@ def test_a_gate_runs_on_the_second_of_two_cards_and_leaves_the_first_alone(tmp_p
 
 
 @pytest.mark.slow
-def test_parts_of_a_step_are_owed_by_nobody_where_it_is_replayed_from_a_graph(tmp_path):
+def test_graph_replay_needs_no_parts(tmp_path):
     """The suite owes forward and backward, which a graph does not have."""
     made = repository(tmp_path / "repository", run=", cuda_graph: true", blocks=3, suites=OF_EACH_SUITE["fastrnns"])
 

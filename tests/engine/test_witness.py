@@ -264,7 +264,7 @@ LIES = replace(QUICK, blocks=14, sample_s=0.02)
 
 
 @pytest.mark.parametrize(("fault", "outcome"), [("halve_reported_times", Outcome.FAIL), ("chdir", None)])
-def test_through_the_engine_a_worker_that_halves_its_times_is_told(tmp_path, fault, outcome):
+def test_engine_detects_halved_times(tmp_path, fault, outcome):
     """No clock was touched: the class that takes samples was. An honest one is never told, however busy the machine."""
     run = FakeRun(tmp_path, LIES, fake_environ(FAKE_STEP_S="0.04"))
     row = run.measure({"name": "lies", "fault": fault, "at": "workload"})["lies"]

@@ -35,7 +35,7 @@ def is_told_and_loses_nothing(place, code, err):
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full_at_any_write_is_told_and_loses_nothing(place):
+def test_full_disk_is_reported_without_loss(place):
     place.configure({"name": "one"}, {"name": "two"})
     told = []
     for number in range(1, MOST_WRITES):
@@ -56,7 +56,7 @@ def test_a_disk_that_is_full_at_a_file_is_told_and_loses_nothing(place, name):
     assert stem_of(is_told_and_loses_nothing(place, code, err)) == name
 
 
-def test_a_file_that_may_not_grow_further_is_told_and_the_old_one_stays(place):
+def test_file_size_limit_keeps_old_file(place):
     """The limit of the process in the place of a disk: it strikes in the middle of a file."""
     place.configure({"name": "one"}, {"name": "two"})
     assert place.run("run", "--output", place.output)[0] == 0
@@ -71,14 +71,14 @@ def test_a_file_that_may_not_grow_further_is_told_and_the_old_one_stays(place):
     assert place.leftovers() == []
 
 
-def test_an_output_folder_that_cannot_be_written_is_told_before_measuring(place):
+def test_unwritable_output_fails_before_measuring(place):
     place.configure({"name": "one"})
     code, _, err = place.run("run", "--output", "/sys/kernel/ci-bench", FAKE_ROOM="read-only-output")
     assert (code, "cannot be written" in err, "Traceback" in err) == (ExitCode.BAD_INPUT, True, False), err
     assert carrying("read-only-output") == []
 
 
-def test_an_output_folder_that_benched_code_deletes_is_written_anew(place):
+def test_deleted_output_folder_is_restored(place):
     place.configure({"name": "before"}, {"name": "deletes", "fault": "delete_results"}, {"name": "after"})
     code, _, err = place.run("gate", "--output", place.output, FAKE_RESULTS=str(place.output))
     assert code == 0, err

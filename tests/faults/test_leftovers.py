@@ -60,7 +60,7 @@ def test_a_living_runs_folder_is_left_alone(temporary):
 
 
 @pytest.mark.parametrize("kind", ["without a lock", "a link", "another user's", "a lock that is a link"])
-def test_what_is_not_provably_ours_is_left_alone(tmp_path, monkeypatch, kind):
+def test_foreign_leftovers_are_kept(tmp_path, monkeypatch, kind):
     folder = dead(tmp_path / "elsewhere") if kind == "a link" else dead(tmp_path)
     if kind == "without a lock":
         (folder / HELD).unlink()

@@ -58,7 +58,7 @@ def test_a_second_run_waits_says_for_whom_and_gives_up_in_time(tmp_path, holder)
     assert 1 <= len(slept) <= 3
 
 
-def test_it_goes_on_as_soon_as_the_holder_is_gone_however_it_went(tmp_path, holder):
+def test_waiter_starts_when_holder_ends(tmp_path, holder):
     held = []
     with device_lock(
         "gpu-1",
@@ -140,7 +140,7 @@ def test_they_are_served_in_the_order_they_came(runs):
     assert not [*(runs.folder / "locks").glob("*.ticket")], "numbers are given back"
 
 
-def test_a_killed_holder_and_a_killed_waiter_keep_nobody_waiting(runs):
+def test_killed_runs_release_the_queue(runs):
     runs.start("first").stdout.readline()
     for name in ("second", "third", "fourth"):
         runs.queue(name)
@@ -228,7 +228,7 @@ def test_who_holds_it_is_not_believed(tmp_path, holder, content):
     assert holder.poll() is None
 
 
-def test_where_no_lock_can_be_made_measuring_goes_on_and_says_so(tmp_path):
+def test_missing_lock_is_reported(tmp_path):
     (tmp_path / "file").touch()
     said = []
     with device_lock("cpu", folder=tmp_path / "file" / "locks", limit_s=0, say=said.append):

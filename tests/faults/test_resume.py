@@ -49,7 +49,7 @@ def sample_ids(results):
     }
 
 
-def test_it_goes_on_after_the_last_finished_case_and_ends_as_if_nothing_had_been(place):
+def test_resume_continues_after_last_case(place):
     before = interrupted(place)
     assert before.run.state is RunState.PARTIAL
     done = json.loads((place.output / "progress.json").read_text())["launches"]
@@ -67,13 +67,13 @@ def test_it_goes_on_after_the_last_finished_case_and_ends_as_if_nothing_had_been
         assert {key[3] for key in whole if key[:2] == (name, "step_time")} == {0, 1}
 
 
-def test_where_nothing_was_begun_it_begins(place):
+def test_resume_of_nothing_starts_run(place):
     place.configure({"name": "one"})
     code, _, err = place.run("run", "--resume", "--output", place.output)
     assert (code, "starting a new one" in err, read(place).run.state) == (0, True, RunState.COMPLETE)
 
 
-def test_a_gate_is_gone_on_with_and_judged(place):
+def test_resumed_gate_is_judged(place):
     interrupted(place)
     code, out, err = place.run("gate", "--resume", "--output", place.output, "--comment")
     assert (code, read(place).run.state) == (0, RunState.COMPLETE), out + err

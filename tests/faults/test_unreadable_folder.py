@@ -11,7 +11,7 @@ from ci_bench.errors import ExitCode
 
 
 @pytest.mark.parametrize("command", ["list", "run"])
-def test_a_folder_that_cannot_be_looked_into_is_told(tmp_path, monkeypatch, capsys, command):
+def test_unreadable_folder_is_reported(tmp_path, monkeypatch, capsys, command):
     """Root may enter any folder; a name that no folder can hold is refused to everybody, in the same place."""
     monkeypatch.chdir(tmp_path)
     if os.geteuid() == 0:

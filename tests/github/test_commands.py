@@ -393,7 +393,7 @@ def test_one_comment_for_all_machines_the_failed_first(fake, job, flags, tmp_pat
     assert check(fake)["annotations"][0]["message"].partition(":")[0] == "ci-bench-h200"
 
 
-def test_a_machine_that_is_missing_is_no_pass(fake, job, flags, tmp_path):
+def test_missing_machine_does_not_pass(fake, job, flags, tmp_path):
     job("workflow_run", FORKS)
     fake.state.add_pull(7, HEAD, fork=True)
     leave(fake, both(tmp_path), name="ci-bench-a100")

@@ -137,7 +137,7 @@ RACES = {"one run": (4, 4), "the first is older": (4, 5), "the first is newer": 
 
 
 @pytest.mark.parametrize("runs", RACES.values(), ids=RACES)
-def test_two_that_write_at_once_end_in_one_comment(fake, connect, runs):
+def test_concurrent_writes_make_one_comment(fake, connect, runs):
     """Both list, and find nothing, before either creates."""
     together = threading.Barrier(2)
     listed = threading.local()

@@ -152,7 +152,7 @@ def test_a_right_layout_with_dropout_is_judged_over_seeds(bench) -> None:
         ("dropout alike on all ranks", "rank 1 draws the masks that another rank draws, for rows of its own"),
     ],
 )
-def test_a_planted_fault_is_found_with_rank_and_step(bench, name: str, said: str) -> None:
+def test_injected_fault_names_rank_and_step(bench, name: str, said: str) -> None:
     outcome = verify(named(name, epochs=3), bench)
     assert outcome.status is Status.OK, outcome.reason
     assert outcome.is_flagged
@@ -182,7 +182,7 @@ def test_a_rank_that_fails_is_named_with_all_logs_and_nothing_is_left(bench, nam
     assert len(carrying(str(bench.folder), within_s=5.0)) == 1, "the launch's server alone"
 
 
-def test_after_a_rank_that_failed_the_next_case_goes_on(bench) -> None:
+def test_next_case_runs_after_failed_rank(bench) -> None:
     verify(Trial(name="die", layout=f"{GALLERY}die"), bench)
     assert not verify(Trial(name="after", layout="ddp", options={"epochs": 2}), bench).is_flagged
 
