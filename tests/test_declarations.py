@@ -308,4 +308,4 @@ def test_where_nothing_has_to_be_declared_nothing_is_printed(tree, capsys) -> No
 def test_a_part_of_the_cases_is_not_declared(tree, capsys) -> None:
     configure(tree, entry(3))
     assert cli.main(["list", "--declare", "--filter", "alpha"]) == ExitCode.BAD_INPUT
-    assert "--declare is of all cases" in capsys.readouterr().err
+    assert "--declare covers all cases" in capsys.readouterr().err

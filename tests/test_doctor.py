@@ -176,7 +176,7 @@ def test_findings_are_a_table_with_arrows_and_a_conclusion() -> None:
         "             → stop the other work",
         "✗  evaluate  not [red]installed",
         "             → pip install 'ci-bench[engine]'",
-        "This machine cannot measure yet: see the arrows.",
+        "This machine cannot measure yet; fix the items marked →.",
     ]
     assert _rendered(findings[:2]).endswith("This machine can measure.\n")
 

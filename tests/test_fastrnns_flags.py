@@ -89,13 +89,13 @@ def test_devices():
 def test_what_the_old_tool_ignored_is_said():
     asked = request("--group", "cnns", "--seqLength", "50", "--cnns", "resnet18", "--fuser", "te")
     assert "seq_length" not in asked.config.entries[0].options
-    assert asked.remarks == ("no variant chosen heeds --seqLength, --fuser",)
+    assert asked.remarks == ("no chosen variant uses --seqLength, --fuser",)
 
 
 def test_more_warm_up_than_there_always_is_is_said():
     assert request("--warmup", "10").remarks == ()
     (remark,) = request("--warmup", "50").remarks
-    assert "until the times are steady" in remark
+    assert "until times are steady" in remark
 
 
 @pytest.mark.parametrize(

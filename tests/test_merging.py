@@ -325,12 +325,12 @@ class TestCommand:
         cut = replace(one.head.run, state=RunState.PARTIAL)
         folder = write(_both(one, run=cut), tmp_path / "a")
         assert main(["merge", folder, "--output", str(tmp_path / "out")]) == 2
-        assert "no progress.json says how far it had come" in capsys.readouterr().err
+        assert "its progress.json is missing" in capsys.readouterr().err
 
     def test_a_runs_own_folder_is_not_overwritten(self, tmp_path, capsys):
         folder = write(pair("a"), tmp_path / "a")
         assert main(["merge", folder, "--output", folder]) == 2
-        assert "it is the folder of a run that is merged" in capsys.readouterr().err
+        assert "this is the folder of a merged run" in capsys.readouterr().err
 
     def test_a_document_that_is_not_sound_is_refused(self, tmp_path, capsys):
         merged = merge([pair(name, seed=seed, slot=name) for seed, name in enumerate("ab")])

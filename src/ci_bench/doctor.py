@@ -103,7 +103,7 @@ def render(findings: tuple[Finding, ...], console: "Console") -> None:
             table.add_row("", "", Text(f"→ {finding.advice}", "bold"))
     console.print(table)
     usable = all(finding.usable for finding in findings)
-    console.print("This machine can measure." if usable else "This machine cannot measure yet: see the arrows.")
+    console.print("This machine can measure." if usable else "This machine cannot measure yet; fix the items marked →.")
 
 
 def _packages() -> Iterator[Finding]:
@@ -143,8 +143,10 @@ def _addresses() -> Finding:
         pass
     if usual is not None:
         return Finding(name="addresses", found="the same for base and head")
-    refused = "each side has its own: personality(ADDR_NO_RANDOMIZE) is refused, as docker's default seccomp profile does"
-    advice = "launches differ more than they have to; docs/runner.md has the rule that allows it"
+    refused = (
+        "different for each side: personality(ADDR_NO_RANDOMIZE) is refused, for example by docker's default seccomp profile"
+    )
+    advice = "launches vary more than necessary; docs/runner.md has the rule that allows it"
     return Finding(name="addresses", found=refused, advice=advice)
 
 
@@ -194,7 +196,7 @@ def _loaded_each_time() -> Iterator[str]:
     for cards in vendors.look():
         for card in cards.cards:
             if card.keep_loaded:
-                cost = "the driver is loaded again for each first process, which takes seconds, and clocks fall meanwhile"
+                cost = "the driver reloads for each first process, which takes seconds, and clocks drop meanwhile"
                 yield f"{card.name or card.uuid} is not in persistence mode: {cost}; run `{card.keep_loaded}` as root"
 
 
@@ -203,7 +205,7 @@ def _exclusive() -> Iterator[str]:
     for cards in vendors.look():
         for card in cards.cards:
             if card.exclusive:
-                cost = "base and head are measured one after the other, which takes longer and is less sure"
+                cost = "base and head are measured one after the other, which takes longer and is less certain"
                 yield f"{card.name or card.uuid} is in {card.exclusive}: {cost}; `{cards.vendor.sharing}` lets both stay on it"
 
 

@@ -1,4 +1,4 @@
-"""Everything that can go wrong for a user, one class per cause, one exit code per family.
+"""Errors for users: one class per cause, one exit code per family.
 
 Owns the exit codes. Errors are raised where the cause is known and turned into an exit code in `cli.py` only.
 """
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the process tells its caller."""
+    """Exit codes of the process."""
 
     OK = 0
     POLICY_NOT_MET = 1
@@ -20,7 +20,7 @@ class ExitCode(IntEnum):
 
 
 class CiBenchError(Exception):
-    """The root of what is reported to a user without a traceback."""
+    """Base class of errors that are reported to a user without a traceback."""
 
     exit_code: ExitCode
 
@@ -44,11 +44,11 @@ class BadDocument(BadInput):
 
 
 class OtherResults(BadInput):
-    """The results are of something else than what was asked for. The message names every field that differs."""
+    """The results are not the requested ones. The message names every field that differs."""
 
 
 class UnknownSuite(BadInput):
-    """A suite is named that neither ci-bench nor an installed plugin provides."""
+    """The named suite is not part of ci-bench or of an installed plugin."""
 
 
 class NoSuiteInTree(UnknownSuite):
@@ -56,7 +56,7 @@ class NoSuiteInTree(UnknownSuite):
 
 
 class PlannerDied(UnknownSuite):
-    """The process that planned was ended by a signal, or took too long."""
+    """The planning process was ended by a signal, or took too long."""
 
 
 class CannotWrite(BadInput):
@@ -64,7 +64,7 @@ class CannotWrite(BadInput):
 
 
 class BadCheckout(BadInput):
-    """The folder is no git checkout that two sides can be made of."""
+    """The folder is not a git checkout from which two sides can be made."""
 
 
 class CannotResume(BadInput):
@@ -76,15 +76,15 @@ class CannotMerge(BadInput):
 
 
 class NoBase(BadInput):
-    """Which commit to compare with cannot be told, or that commit is not in this clone."""
+    """The base commit cannot be determined, or is not in this clone."""
 
 
 class NotPrepared(BadInput):
-    """No prepared sides are where they were looked for, or they are of something else than what is to be measured."""
+    """The prepared sides are missing, or do not match the run."""
 
 
 class PlotsMissing(BadInput):
-    """Picture files are asked for, and the extra that draws them is not installed."""
+    """Picture files are requested, and the extra that draws them is not installed."""
 
 
 class NoConfiguration(BadInput):
@@ -102,15 +102,15 @@ class EngineMissing(MeasuringFailed):
 
 
 class ModelUnavailable(MeasuringFailed):
-    """The hub does not give a model: it is not there, gated, or the hub cannot be reached."""
+    """The hub does not provide a model: it is missing or gated, or the hub cannot be reached."""
 
 
 class DeviceBusy(MeasuringFailed):
-    """Another run of ci-bench measures on the device, for longer than this one wants to wait."""
+    """Another run of ci-bench uses the device for longer than this one waits."""
 
 
 class WrongDevice(MeasuringFailed):
-    """The CPU would be measured where a GPU was asked for, or is there."""
+    """A GPU was requested or is present, but the run would use the CPU."""
 
 
 class ScratchFailed(MeasuringFailed):
@@ -122,11 +122,11 @@ class CannotPlace(MeasuringFailed):
 
 
 class BadSources(MeasuringFailed):
-    """The sources that a lease was given are not those that were handed out, or are not whole."""
+    """The sources of a lease differ from the distributed ones, or are incomplete."""
 
 
 class NoCage(MeasuringFailed):
-    """A node of a fleet cannot start the containers that its leases are to run in."""
+    """A node of a fleet cannot start the containers for its leases."""
 
 
 class GitFailed(MeasuringFailed):
@@ -134,7 +134,7 @@ class GitFailed(MeasuringFailed):
 
 
 class OutOfReach(MeasuringFailed):
-    """What base or the engine consists of was changed by code that has no business there."""
+    """Files of base or of ci-bench were modified during the run."""
 
 
 class LauncherFailed(MeasuringFailed):
@@ -142,17 +142,17 @@ class LauncherFailed(MeasuringFailed):
 
 
 class GitHubFailed(CiBenchError):  # noqa: N818 - errors read as sentences
-    """GitHub said no, or could not be reached. No verdict depends on it."""
+    """GitHub refused, or could not be reached. No verdict depends on it."""
 
     exit_code = ExitCode.GITHUB
 
 
 class GitHubUnreachable(GitHubFailed):
-    """No usable answer came, however often it was asked for: network, proxy, certificate, or an outage."""
+    """No usable response after all retries: network, proxy, certificate, or an outage."""
 
 
 class GitHubBusy(GitHubFailed):
-    """A rate limit holds for longer than the caller is willing to wait."""
+    """A rate limit lasts longer than the caller is willing to wait."""
 
 
 class GitHubRefused(GitHubFailed):
@@ -160,20 +160,20 @@ class GitHubRefused(GitHubFailed):
 
 
 class GitHubClosed(GitHubFailed):
-    """Nobody can write there with this token, and no permission helps: a locked conversation, an archived repository."""
+    """Writing is impossible, whatever the permissions: a locked conversation, an archived repository."""
 
 
 class GitHubMissing(GitHubFailed):
-    """What was asked for is not there, any more, or not for this token to see."""
+    """Not found, or not visible to this token."""
 
 
 class GitHubInvalid(GitHubFailed):
-    """GitHub did not accept what was sent."""
+    """GitHub rejected the request."""
 
 
 class GitHubOdd(GitHubFailed):
-    """An answer that GitHub's API does not give: a proxy's page, a redirect to elsewhere, a field that is missing."""
+    """An unexpected response from GitHub: a proxy's page, a redirect to elsewhere, a missing field."""
 
 
 class NotOnGitHub(BadInput):
-    """What only a workflow has is needed and missing: repository, run, event or token."""
+    """The command needs the repository, run, event or token of a workflow."""

@@ -88,25 +88,29 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
     for option in INTEGERS:
         parser.add_argument(OPTIONS[option], dest=option, type=int, metavar="N", help=SIZE_HELP[option])
-    parser.add_argument("--warmup", type=int, metavar="N", help="rounds of warm-up at least; it goes on until times are steady")
-    parser.add_argument("--nloops", type=int, metavar="N", help="timed rounds in all; as many as needed without it")
+    parser.add_argument("--warmup", type=int, metavar="N", help="minimum rounds of warm-up; it continues until times are steady")
+    parser.add_argument("--nloops", type=int, metavar="N", help="total timed rounds; as many as needed if omitted")
     parser.add_argument(
         "--device", metavar="DEVICE", default=DEFAULTS["device"], help="cpu, cuda, cuda:N, or auto: the first GPU, else the CPU"
     )
     variable = "also the variants for sequences of variable length, which take long"
     parser.add_argument("--variable-lstms", "--variable_lstms", action="store_true", help=variable)
-    parser.add_argument("--rnns", nargs="*", metavar="VARIANT", help="variants of the group rnns; its own without names")
-    parser.add_argument("--cnns", nargs="*", metavar="VARIANT", help="variants of the group cnns; its own without names")
+    parser.add_argument(
+        "--rnns", nargs="*", metavar="VARIANT", help="variants of the group rnns; the group's own if no names follow"
+    )
+    parser.add_argument(
+        "--cnns", nargs="*", metavar="VARIANT", help="variants of the group cnns; the group's own if no names follow"
+    )
     parser.add_argument("--group", nargs="*", default=DEFAULTS["group"], metavar="GROUP", help="groups to run")
-    parser.add_argument("--fuser", metavar="FUSER", help="of TorchScript: te, old, none or default")
-    parser.add_argument("--executor", metavar="EXECUTOR", help="of TorchScript: profiling, simple, legacy or default")
+    parser.add_argument("--fuser", metavar="FUSER", help="TorchScript fuser: te, old, none or default")
+    parser.add_argument("--executor", metavar="EXECUTOR", help="TorchScript executor: profiling, simple, legacy or default")
     for name in ("loop_level", "block_count", "block_size"):
         dashed = f"--cuda-pointwise-{name.replace('_', '-')}"
-        parser.add_argument(dashed, f"--cuda_pointwise_{name}", type=int, metavar="N", help="of TorchScript's fuser on CUDA")
-    parser.add_argument("--sep", default=" ", metavar="TEXT", help="between the columns of the table")
+        parser.add_argument(dashed, f"--cuda_pointwise_{name}", type=int, metavar="N", help="for TorchScript's CUDA fuser")
+    parser.add_argument("--sep", default=" ", metavar="TEXT", help="separator between the columns of the table")
     parser.add_argument("--print-json", nargs="?", const="oss", metavar="FORM", help="oss or pep instead of the table")
     parser.add_argument("--dtype", metavar="DTYPE", help="float32, float64, bfloat16 or float16")
-    parser.add_argument("--dropout", type=float, metavar="SHARE", help="what the variants with dropout drop")
+    parser.add_argument("--dropout", type=float, metavar="SHARE", help="dropout rate of the variants with dropout")
     parser.add_argument(
         "--compile-modes", nargs="+", metavar="MODE", help="also the compiled form of each structure, in these modes"
     )
@@ -114,7 +118,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--launches", type=int, default=DEFAULTS["launches"], metavar="N", help="fresh process sets that share the rounds"
     )
     parser.add_argument("--threads", type=int, metavar="N", help="torch's threads on the CPU")
-    chosen = "only the case of the id TEXT, or else those whose id contains it"
+    chosen = "only the case with the id TEXT, or else all whose id contains it"
     parser.add_argument("-k", "--filter", action="append", default=[], metavar="TEXT", help=chosen)
     parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder for the documents")
 
@@ -125,7 +129,7 @@ SIZE_HELP = {
     "input_size": "features of the input",
     "hidden_size": "features of the state",
     "batch_size": "rows of one step",
-    "seed": "of weights, inputs and gradient",
+    "seed": "seed of weights, inputs and gradient",
     "image_size": "pixels",
     "cnn_batch_size": "images of one step",
 }
@@ -236,6 +240,6 @@ def _remarks(arguments: argparse.Namespace, entry: Mapping[str, Any]) -> Iterato
     """What the old tool would have kept to itself."""
     ignored = [OPTIONS[name] for name in OPTIONS if getattr(arguments, name) not in (None, []) and name not in entry]
     if ignored:
-        yield f"no variant chosen heeds {', '.join(ignored)}"
+        yield f"no chosen variant uses {', '.join(ignored)}"
     if (arguments.warmup or 0) > STEADY_SAMPLES:
-        yield f"--warmup {arguments.warmup}: warm-up goes on until the times are steady, for {STEADY_SAMPLES} rounds at least"
+        yield f"--warmup {arguments.warmup}: warm-up continues until times are steady, for at least {STEADY_SAMPLES} rounds"

@@ -35,18 +35,18 @@ def make_parser(words: Container[str] | None = None) -> argparse.ArgumentParser:
 def _run(parser: argparse.ArgumentParser) -> None:
     _benchmarks(parser)
     _measuring(parser)
-    parser.add_argument("--report", action="store_true", help="also write report.html: what was measured, with charts")
+    parser.add_argument("--report", action="store_true", help="also write report.html, with charts")
     _resume(parser)
     _save_outputs(parser)
 
 
 def _save_outputs(parser: argparse.ArgumentParser) -> None:
-    saved = "keep the tensors that reference arms compute beside results.json, for later runs to be held against"
+    saved = "keep the output tensors of reference arms next to results.json, to compare later runs with"
     parser.add_argument("--save-outputs", action="store_true", help=saved)
 
 
 def _resume(parser: argparse.ArgumentParser) -> None:
-    how = "resume the interrupted run in the output folder; refused where configuration, commit or machine differ"
+    how = "resume the interrupted run in the output folder; refused if configuration, commit or machine differ"
     parser.add_argument("--resume", action="store_true", help=how)
 
 
@@ -58,13 +58,13 @@ def _gate(parser: argparse.ArgumentParser) -> None:
     baseline = "paired: measure the base commit in this run, in turns; artifact; none; or an earlier run's results.json or folder"
     parser.add_argument("--baseline", metavar="WORD|PATH", help=baseline)
     _base(parser)
-    prepared = "measure the two sides that `ci-bench setup` made there; implies --baseline paired"
+    prepared = "measure the two sides that `ci-bench setup` prepared in DIR; implies --baseline paired"
     parser.add_argument("--prepared", type=Path, metavar="DIR", help=prepared)
     _fleet(parser)
-    fetched = "with --baseline artifact: what fetch-baseline left there, in a step of its own that had a token"
+    fetched = "with --baseline artifact: the folder that fetch-baseline wrote, in an earlier step with a token"
     parser.add_argument("--fetched", type=Path, metavar="DIR", help=fetched)
     _noise(parser)
-    learn = "keep what the first launches show as noise of this machine, beside calibrations; only for code that you trust"
+    learn = "learn this machine's noise from the first launches, and keep it with the calibrations; only for trusted code"
     parser.add_argument("--learn", action="store_true", help=learn)
     _json(parser)
     save = "keep this run at --baseline for the next one, if the policy is met"
@@ -74,23 +74,23 @@ def _gate(parser: argparse.ArgumentParser) -> None:
 
 def _fleet(parser: argparse.ArgumentParser) -> None:
     how = (
-        "measure in leases on a fleet, of --prepared in a folder that all nodes see, or of sources that they get: local, "
-        "local:cuda:0,cuda:1, ray (a cluster of its own), ray:ADDRESS, slurm, slurm:partition=gpu,constraint=h100"
+        "run on a fleet, with --prepared in a folder that all nodes share, or with the sources sent to each node: local, "
+        "local:cuda:0,cuda:1, ray (a cluster for this run), ray:ADDRESS, slurm, slurm:partition=gpu,constraint=h100"
     )
     parser.add_argument("--fleet", metavar="ENGINE", help=how)
-    parser.add_argument("--attempts", type=int, default=3, metavar="N", help="how often a lease is begun before it is given up")
-    spent = "what all leases of a fleet may take of its slots: no lease begins that is expected to exceed it"
+    parser.add_argument("--attempts", type=int, default=3, metavar="N", help="maximum attempts per lease")
+    spent = "total slot time of all leases, in seconds; no lease starts that is expected to exceed it"
     parser.add_argument("--gpu-seconds", type=float, metavar="S", help=spent)
-    cost = "the same as an amount of money, by --price"
+    cost = "the same limit as an amount of money, by --price"
     parser.add_argument("--max-cost", type=float, metavar="AMOUNT", help=cost)
-    parser.add_argument("--price", type=float, metavar="AMOUNT", help="what an hour of a slot costs")
+    parser.add_argument("--price", type=float, metavar="AMOUNT", help="cost of one slot-hour")
     _image(parser)
     needs = "a label that a slot must have (repeatable)"
     parser.add_argument("--needs", action="append", default=[], metavar="NAME=VALUE", help=needs)
 
 
 def _image(parser: argparse.ArgumentParser) -> None:
-    caged = "run leases in containers of this image of ci-bench, without network, read-only, with the lease's GPU alone"
+    caged = "run leases in containers of this ci-bench image: no network, read-only, with only the lease's GPU"
     parser.add_argument("--image", metavar="NAME@sha256:…", help=caged)
 
 
@@ -98,19 +98,19 @@ def _slots(parser: argparse.ArgumentParser) -> None:
     """The actions of `ci-bench fleet`, each with its own flags."""
     actions = parser.add_subparsers(title="actions", required=True, dest="action", metavar="ACTION")
     engine = "local:cuda:0,cuda:1, ray:ADDRESS, slurm:partition=gpu, as --fleet of gate"
-    status = actions.add_parser("status", help="list the slots that are there, with their labels; measures nothing")
+    status = actions.add_parser("status", help="list the available slots with their labels; measures nothing")
     status.add_argument("fleet", metavar="ENGINE", help=engine)
     _device(status)
-    drain = actions.add_parser(
-        "drain", help="let a gate that measures on a fleet hand out no further lease, or none on some slots"
+    drain = actions.add_parser("drain", help="stop a running fleet gate from starting further leases, on all slots or some")
+    drain.add_argument(
+        "slot", nargs="*", metavar="SLOT", help="a slot, or a node with all its slots (default: all slots of the gate)"
     )
-    drain.add_argument("slot", nargs="*", metavar="SLOT", help="a slot, or a node with all its slots; none for all of the gate")
     drain.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder of the gate's documents")
-    test = actions.add_parser("test", help="measure one case on every slot, and fail unless all can, and are identical machines")
+    test = actions.add_parser("test", help="measure one case on every slot; fails unless all can, and are identical machines")
     test.add_argument("fleet", metavar="ENGINE", help=engine)
     _config(test)
     _filter(test)
-    test.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder that takes fleet-trial")
+    test.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder for fleet-trial")
     _device(test)
     _stages(test)
     _base(test)
@@ -123,27 +123,27 @@ def _lease(parser: argparse.ArgumentParser) -> None:
     _measuring(parser)
     _base(parser)
     _sides(parser)
-    parser.add_argument("--lease", required=True, metavar="RUN/NUMBER/ATTEMPT", help="which lease of which run it is")
+    parser.add_argument("--lease", required=True, metavar="RUN/NUMBER/ATTEMPT", help="run, lease number and attempt")
     parser.add_argument("--sources", type=Path, metavar="FILE", help="without --prepared: both sides as a git bundle")
-    parser.add_argument("--sha256", default="", metavar="HEX", help="of the file of --sources")
-    parser.add_argument("--commit", default="", metavar="ID", help="the commit in --sources that says which the sides are")
+    parser.add_argument("--sha256", default="", metavar="HEX", help="SHA-256 of the --sources file")
+    parser.add_argument("--commit", default="", metavar="ID", help="the commit in --sources that names both sides")
     _image(parser)
 
 
 def _sides(parser: argparse.ArgumentParser) -> None:
-    prepared = "the two sides that `ci-bench setup` made"
+    prepared = "the two sides that `ci-bench setup` prepared"
     parser.add_argument("--prepared", type=Path, metavar="DIR", help=prepared)
 
 
 def _json(parser: argparse.ArgumentParser) -> None:
-    how = "print one JSON document on stdout and nothing else: keep or discard, and why; for programs that try changes"
+    how = "print only one JSON document on stdout: keep or discard, with the reasons"
     parser.add_argument("--json", action="store_true", dest="as_json", help=how)
 
 
 def _setup(parser: argparse.ArgumentParser) -> None:
     _config(parser)
     _base(parser)
-    prepared = "folder for both sides; nothing in it may be moved until they are measured"
+    prepared = "folder for both sides; do not move its contents before they are measured"
     parser.add_argument("--prepared", type=Path, required=True, metavar="DIR", help=prepared)
     parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder for the documents")
 
@@ -171,7 +171,7 @@ def _compare(parser: argparse.ArgumentParser) -> None:
 def _merge(parser: argparse.ArgumentParser) -> None:
     runs = "the folders of runs of one plan, from any machines: each with results.json, and base/results.json if it was paired"
     parser.add_argument("runs", type=Path, nargs="+", metavar="DIR", help=runs)
-    written = "folder for the merged documents and the verdict; none of the runs'"
+    written = "folder for the merged documents and the verdict; must not be one of the inputs"
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help=written)
     _config(parser)
     _noise(parser)
@@ -186,7 +186,7 @@ def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("markdown", "html", "svg", "png", "badge"), default="markdown", help=forms)
     output = "the file, or the folder of the pictures (default: stdout)"
     parser.add_argument("-o", "--output", type=Path, metavar="PATH", help=output)
-    raw = "results.json of the {} side, for its samples (default: the one beside the comparison)"
+    raw = "results.json of the {} side, for its samples (default: the one next to the comparison)"
     parser.add_argument("--head", type=Path, metavar="PATH", help=raw.format("head"))
     parser.add_argument("--base", type=Path, metavar="PATH", help=raw.format("base"))
 
@@ -194,9 +194,7 @@ def _report(parser: argparse.ArgumentParser) -> None:
 def _show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("document", type=Path, help="comparison.json, results.json, the folder of a run, or a training's log")
     parser.add_argument("logs", type=Path, nargs="*", metavar="LOG", help="more logs")
-    parser.add_argument(
-        "--time", action="store_true", help="print where the time of the run went instead, and how much of it was samples"
-    )
+    parser.add_argument("--time", action="store_true", help="print how the run spent its time instead, with the share of samples")
 
 
 def _validate(parser: argparse.ArgumentParser) -> None:
@@ -207,14 +205,14 @@ def _list(parser: argparse.ArgumentParser) -> None:
     _benchmarks(parser)
     _config(parser)
     _filter(parser)
-    declare = "print what the configuration has to declare of cases that this tree alone can plan, as YAML"
+    declare = "print, as YAML, the cases to declare in the configuration because only this tree can plan them"
     parser.add_argument("--declare", action="store_true", help=declare)
 
 
 def _convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("document", type=Path, help="results.json, a file of another tool, or a folder of such files")
-    parser.add_argument("--from", dest="source", default="auto", metavar="FORMAT", help="what wrote it (default: its form tells)")
-    parser.add_argument("--to", required=True, metavar="FORMAT", help="what it becomes; docs/formats.md lists the formats")
+    parser.add_argument("--from", dest="source", default="auto", metavar="FORMAT", help="input format (default: detected)")
+    parser.add_argument("--to", required=True, metavar="FORMAT", help="output format; docs/formats.md lists all")
     parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="the file, or the folder for several (default: stdout)")
 
 
@@ -240,10 +238,12 @@ def _publish(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", "--config", type=Path, metavar="FILE", help=config)
     _config_path(parser)
     parser.add_argument("--baseline", choices=("paired", "artifact", "none"), default="paired", help="what head is compared with")
-    fetched = "with --baseline artifact: take what fetch-baseline left there, rather than look again"
+    fetched = "with --baseline artifact: use the folder that fetch-baseline wrote instead of fetching again"
     parser.add_argument("--fetched", type=Path, metavar="DIR", help=fetched)
     parser.add_argument("--comment", choices=("always", "on-change", "never"), default="always", help="when to comment")
-    parser.add_argument("--comment-author", default="github-actions[bot]", metavar="LOGIN", help="whose comments are ours")
+    parser.add_argument(
+        "--comment-author", default="github-actions[bot]", metavar="LOGIN", help="login that posts ci-bench's comments"
+    )
     _artifact_baseline(parser)
     _mark(parser)
     _workflow(parser, patience_s=600.0)
@@ -279,27 +279,27 @@ def _fetch_config(parser: argparse.ArgumentParser) -> None:
 
 
 def _config_path(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config-path", default="ci-bench.yml", metavar="PATH", help="where it is in the repository")
+    parser.add_argument("--config-path", default="ci-bench.yml", metavar="PATH", help="path in the repository")
 
 
 def _artifact_baseline(parser: argparse.ArgumentParser) -> None:
-    name = "the artifact that holds a baseline; its * is what --artifact's * matched"
+    name = "artifact with the baseline; its * stands for what the * of --artifact matched"
     parser.add_argument("--baseline-artifact", default="ci-bench-baseline", metavar="NAME", help=name)
     parser.add_argument("--baseline-branch", metavar="BRANCH", help="the branch it comes from (default: the pull request's base)")
     parser.add_argument("--baseline-workflow", metavar="PATH", help="the workflow that made it (default: this one)")
-    parser.add_argument("--baseline-farthest", type=int, metavar="N", help="how many commits back it may be")
+    parser.add_argument("--baseline-farthest", type=int, metavar="N", help="maximum age of the baseline, in commits")
     parser.add_argument("--base", metavar="SHA", help="the base commit (default: the pull request's)")
 
 
 def _mark(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--key", default="default", help="tells several gates of one pull request apart")
-    parser.add_argument("--check-name", default="ci-bench", metavar="NAME", help="what the check is called")
-    parser.add_argument("--check", choices=("auto", "check-run", "status", "none"), default="auto", help="what kind of check")
+    parser.add_argument("--key", default="default", help="identifies this gate if a pull request has several")
+    parser.add_argument("--check-name", default="ci-bench", metavar="NAME", help="name of the check")
+    parser.add_argument("--check", choices=("auto", "check-run", "status", "none"), default="auto", help="kind of check")
 
 
 def _workflow(parser: argparse.ArgumentParser, *, patience_s: float) -> None:
     parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder for the documents")
-    waiting = "how long to wait for GitHub in all"
+    waiting = "total time to wait for GitHub"
     parser.add_argument("--patience", dest="patience_s", type=float, default=patience_s, metavar="S", help=waiting)
 
 
@@ -315,8 +315,8 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
 
 def _gpu_check(parser: argparse.ArgumentParser) -> None:
     output = DEFAULT_OUTPUT / "gpu-check.json"
-    parser.add_argument("-o", "--output", type=Path, default=output, metavar="FILE", help="where the document goes")
-    only = "this section alone; may be repeated"
+    parser.add_argument("-o", "--output", type=Path, default=output, metavar="FILE", help="file for the document")
+    only = "run only this section; repeatable"
     parser.add_argument("--only", action="append", default=[], metavar="SECTION", help=only)
     parser.add_argument("--device", default="cuda", metavar="DEVICE", help="cuda or cuda:N (default: the first GPU)")
 
@@ -329,42 +329,40 @@ def _history(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", required=True, dest="action", metavar="ACTION")
     add = actions.add_parser("add", help="keep the numbers of runs")
     add.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="results.json, or the folder of a run")
-    add.add_argument("--url", help="where the run is to be seen (default: this workflow's run)")
-    add.add_argument("--report", dest="run_report", metavar="URL", help="where its report is to be seen")
+    add.add_argument("--url", help="URL of the run (default: this workflow's run)")
+    add.add_argument("--report", dest="run_report", metavar="URL", help="URL of its report")
     _store(add)
-    check = actions.add_parser("check", help="look for changes for the worse that are still open, and exit by the policy")
+    check = actions.add_parser("check", help="find regressions that are still open, and exit by the policy")
     _store(check)
     _config(check)
     _recent(check)
-    check.add_argument(
-        "--confirm", action="store_true", help="measure the neighbouring commits of each against each other, in turns"
-    )
-    check.add_argument("--most", type=int, default=3, metavar="N", help="with --confirm: so many pairs of commits at most")
+    check.add_argument("--confirm", action="store_true", help="measure the commits on both sides of each change, in turns")
+    check.add_argument("--most", type=int, default=3, metavar="N", help="with --confirm: maximum number of commit pairs")
     check.add_argument("--issue", action="store_true", help="on GitHub: open or update one issue, and close it once all is well")
-    check.add_argument("--issue-author", default="github-actions[bot]", metavar="LOGIN", help="whose issues are ours")
-    check.add_argument("--key", default="default", help="tells several histories of one repository apart")
-    check.add_argument("--page-url", metavar="URL", help="where the trend page is, for the issue")
-    patience = "how long to wait for GitHub in all"
+    check.add_argument("--issue-author", default="github-actions[bot]", metavar="LOGIN", help="login of ci-bench's issues")
+    check.add_argument("--key", default="default", help="identifies this history if a repository has several")
+    check.add_argument("--page-url", metavar="URL", help="URL of the trend page, for the issue")
+    patience = "total time to wait for GitHub"
     check.add_argument("--patience", dest="patience_s", type=float, default=120.0, metavar="S", help=patience)
     _measuring_as_gate(check)
     page = actions.add_parser("page", help="write the trend page: one HTML file")
     page.add_argument("-o", "--output", type=Path, default=Path("trend.html"), metavar="FILE", help="the page")
-    page.add_argument("--title", default="Trend", help="its title")
-    page.add_argument("--commits", metavar="URL", help="where commits are to be seen (default: from the runs' own addresses)")
+    page.add_argument("--title", default="Trend", help="title of the page")
+    page.add_argument("--commits", metavar="URL", help="URL of the commits (default: derived from the URLs of the runs)")
     _store(page)
     _config(page)
     _recent(page)
-    compact = actions.add_parser("compact", help="put single records together, and thin out old runs beyond a size")
-    compact.add_argument("--most-bytes", type=int, metavar="N", help="of the whole store (default: 32,000,000)")
+    compact = actions.add_parser("compact", help="merge single records, and thin out old runs beyond a size")
+    compact.add_argument("--most-bytes", type=int, metavar="N", help="maximum size of the store (default: 32,000,000)")
     compact.add_argument("--export", type=Path, metavar="FILE", help="also write everything to one file, for an artifact")
     _store(compact)
-    taken = actions.add_parser("import", help="import a data.js of github-action-benchmark, or a history that was exported")
+    taken = actions.add_parser("import", help="import a data.js of github-action-benchmark, or an exported history")
     taken.add_argument("file", type=Path, help="data.js, or history.json.gz")
     _store(taken)
-    fetch = actions.add_parser("fetch", help="on GitHub: import what earlier runs left in artifacts")
-    fetch.add_argument("--artifact", default="ci-bench-history", metavar="NAME", help="how the artifacts are called")
-    fetch.add_argument("--from-branch", metavar="BRANCH", help="runs of which branch are believed (default: this run's)")
-    fetch.add_argument("--newest", type=int, default=10, metavar="N", help="how many artifacts to read at most")
+    fetch = actions.add_parser("fetch", help="on GitHub: import histories from artifacts of earlier runs")
+    fetch.add_argument("--artifact", default="ci-bench-history", metavar="NAME", help="name of the artifacts")
+    fetch.add_argument("--from-branch", metavar="BRANCH", help="accept only artifacts of this branch (default: this run's)")
+    fetch.add_argument("--newest", type=int, default=10, metavar="N", help="maximum number of artifacts to read")
     fetch.add_argument("--patience", dest="patience_s", type=float, default=120.0, metavar="S", help=patience)
     _store(fetch)
 
@@ -376,7 +374,7 @@ def _bisect(parser: argparse.ArgumentParser) -> None:
     case = "cases whose id contains TEXT; repeatable (default: all of the configuration)"
     parser.add_argument("-k", "--case", dest="filter", action="append", default=[], metavar="TEXT", help=case)
     parser.add_argument("--metric", metavar="NAME", help="the metric to follow (default: the one that got worse the most)")
-    parser.add_argument("--first-parent", action="store_true", help="try merges only, not what they merged")
+    parser.add_argument("--first-parent", action="store_true", help="try only merges, not the commits that they merged")
     _config(parser)
     _measuring_as_gate(parser)
 
@@ -412,43 +410,43 @@ def _measuring_as_gate(parser: argparse.ArgumentParser) -> None:
     output = Path("ci-bench-results") / "commits"
     parser.add_argument("-o", "--output", type=Path, default=output, metavar="DIR", help="folder for the documents")
     parser.add_argument("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N (wins over the configuration)")
-    noise = "where calibrations are kept (default: $CI_BENCH_NOISE, else ~/.local/state/ci-bench/noise)"
+    noise = "folder of calibrations (default: $CI_BENCH_NOISE, else ~/.local/state/ci-bench/noise)"
     parser.add_argument("--noise", type=Path, metavar="DIR", help=noise)
 
 
 GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "run": ("measure, and write results.json", _run),
     "gate": ("measure, compare with a baseline, report, and exit by the policy", _gate),
-    "setup": ("make base and head ready, with the network where `setup.network` says so, for gate --prepared", _setup),
+    "setup": ("prepare base and head for gate --prepared, with network access if `setup.network` allows it", _setup),
     "fetch-models": (
         "fetch the configuration's models from the Hugging Face hub, with HF_TOKEN",
         _fetch_models,
     ),
     "compare": ("compare two results documents, or two files of another tool, and exit by the policy; needs no torch", _compare),
-    "merge": ("make one document pair and one verdict of several runs of one plan, from any machines", _merge),
+    "merge": ("merge several runs of one plan, from any machines, into one document pair and one verdict", _merge),
     "lease": ("measure one lease of a fleet: one launch of some cases, both sides (a fleet starts this)", _lease),
-    "fleet": ("say which slots a fleet has, whether each of them can measure, and let a gate leave them", _slots),
-    "report": ("render a comparison, or one run alone: the comment, an HTML page, pictures, a badge", _report),
-    "show": ("print the verdict of a comparison or of one run, or what would be read of a training's log", _show),
+    "fleet": ("list, test and drain the slots of a fleet", _slots),
+    "report": ("render a comparison, or a single run: the comment, an HTML page, pictures, a badge", _report),
+    "show": ("print the verdict of a comparison or a run, or what a gate reads from a training log", _show),
     "validate": ("check configurations and documents; names each fault by its path", _validate),
     "list": ("print the plan without measuring; needs no torch", _list),
-    "convert": ("turn results, or another tool's file, into a format that some tool reads", _convert),
+    "convert": ("convert results, or another tool's file, to another format", _convert),
     "fastrnns": ("measure recurrent networks and ResNets by the flags of PyTorch's fastrnns benchmark", _fastrnns),
-    "calibrate": ("measure this tree against itself, and keep what that teaches about the machine's noise", _calibrate),
-    "history": ("keep what runs measured, look for changes over months, show them on a page", _history),
+    "calibrate": ("measure this tree against itself, and keep this machine's noise", _calibrate),
+    "history": ("keep the results of runs, find changes over months, show them on a page", _history),
     "bisect": ("find the commit that made a case worse, by paired comparisons", _bisect),
-    "publish": ("on GitHub, without measuring: judge what another job measured, comment, and set the check", _publish),
-    "announce": ("on GitHub: say that measuring has begun", _announce),
+    "publish": ("on GitHub, without measuring: judge another job's results, comment, and set the check", _publish),
+    "announce": ("on GitHub: report that measuring has started", _announce),
     "fetch-baseline": ("on GitHub: fetch the results of the nearest ancestor of the base commit", _fetch_baseline),
-    "fetch-config": ("on GitHub: fetch the base branch's configuration, to measure a pull request by", _fetch_config),
-    "selftest": ("measure with planted defects, and fail unless each is caught and a clean run is not", _selftest),
-    "doctor": ("say what this machine has and lacks for measuring", _doctor),
-    "gpu-check": ("say whether this GPU can be measured on, in up to ten minutes, and what it tells", _gpu_check),
+    "fetch-config": ("on GitHub: fetch the base branch's configuration, to measure a pull request with", _fetch_config),
+    "selftest": ("measure with injected faults, and fail unless each is caught and a clean run passes", _selftest),
+    "doctor": ("check whether this machine can measure, and how noisy it is", _doctor),
+    "gpu-check": ("check that this GPU can be measured reliably, in up to ten minutes", _gpu_check),
 }
 
 
 def _benchmarks(parser: argparse.ArgumentParser) -> None:
-    named = "files or folders of functions under @ci_bench.benchmark, in place of the configuration's suites"
+    named = "files or folders of functions under @ci_bench.benchmark, instead of the configuration's suites"
     parser.add_argument("paths", type=Path, nargs="*", metavar="PATH", help=named)
 
 
@@ -458,7 +456,7 @@ def _config(parser: argparse.ArgumentParser) -> None:
 
 
 def _filter(parser: argparse.ArgumentParser) -> None:
-    chosen = "the case of the id TEXT, or else those whose id contains it; repeatable"
+    chosen = "the case with the id TEXT, or else all whose id contains it; repeatable"
     parser.add_argument("-k", "--filter", action="append", default=[], metavar="TEXT", help=chosen)
 
 
@@ -476,7 +474,7 @@ def _device(parser: argparse.ArgumentParser) -> None:
 
 
 def _noise(parser: argparse.ArgumentParser) -> None:
-    folder = "where calibrations are kept (default: $CI_BENCH_NOISE, else ~/.local/state/ci-bench/noise)"
+    folder = "folder of calibrations (default: $CI_BENCH_NOISE, else ~/.local/state/ci-bench/noise)"
     parser.add_argument("--noise", type=Path, metavar="DIR", help=folder)
 
 
@@ -492,7 +490,7 @@ def _duration(text: str) -> float:
 def _stages(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, metavar="N", help="torch's threads on the CPU")
     parser.add_argument(
-        "--stage-timeout", dest="stage_timeout_s", type=float, metavar="S", help="end one worker after so many seconds"
+        "--stage-timeout", dest="stage_timeout_s", type=float, metavar="S", help="stop a worker after this many seconds"
     )
 
 
@@ -501,7 +499,7 @@ def _measuring(parser: argparse.ArgumentParser, output: Path = DEFAULT_OUTPUT) -
     _filter(parser)
     parser.add_argument("-o", "--output", type=Path, default=output, metavar="DIR", help="folder for the documents")
     _device(parser)
-    parser.add_argument("--launches", type=int, metavar="N", help="fresh process sets to measure with")
+    parser.add_argument("--launches", type=int, metavar="N", help="number of launches, each with fresh processes")
     _stages(parser)
-    budget = "how long measuring may take (5m, 90s, 300): what does not fit any more isn't begun"
+    budget = "time limit for measuring (5m, 90s, 300); work that would exceed it is not started"
     parser.add_argument("--budget", dest="budget_s", type=_duration, metavar="TIME", help=budget)

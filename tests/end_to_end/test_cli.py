@@ -187,7 +187,7 @@ def test_a_gate_from_its_first_run_to_a_regression(ci_bench, plugin, configure, 
 
     monkeypatch.setenv("FAKE_STEP_S", "0.012")
     code, out, err = ci_bench(*gate, "--comment")
-    assert (code, "the policy is not met, so the baseline stays as it was" in err) == (1, True), out
+    assert (code, "the policy is not met, so the baseline is unchanged" in err) == (1, True), out
     judgement = documents.read_comparison(tmp_path / "out" / "comparison.json").judgement
     assert {finding.rule for finding in judgement.findings if finding.severity == "fail"} == {"regressed"}
     assert baseline.read_text() == kept

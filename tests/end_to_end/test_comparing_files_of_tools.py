@@ -180,7 +180,7 @@ def test_two_machines_are_not_compared(ci_bench, tmp_path) -> None:
         (["one.json", "empty"], "empty"),
         (["custom.json", "custom.json"], "customSmallerIsBetter"),
         (["one.json", "one.json", "--from", "pyperff"], "pyperf"),
-        (["--base", str(EXAMPLES / "results.json"), "one.json", "--head", "one.json"], "name it alone"),
+        (["--base", str(EXAMPLES / "results.json"), "one.json", "--head", "one.json"], "pass only this one"),
     ],
 )
 def test_what_cannot_be_read_as_two_sides_is_said(ci_bench, tmp_path, arguments, word) -> None:

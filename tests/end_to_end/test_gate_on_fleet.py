@@ -101,7 +101,7 @@ def test_a_gate_that_is_drained_ends_what_is_out_and_is_resumed(slower, tmp_path
         assert time.monotonic() < limit
         time.sleep(0.02)
     code, said, _ = ci_bench("fleet", "drain", "--output", out)
-    assert (code, said) == (ExitCode.OK, "no further lease on all slots; what is out goes to its end, and --resume goes on\n")
+    assert (code, said) == (ExitCode.OK, "no further lease on all slots; running leases finish, and --resume continues\n")
     said = process.communicate(timeout=120)[1]
     assert process.returncode == ExitCode.POLICY_NOT_MET, said
     measured = journal.read_text().count('"delivered"')

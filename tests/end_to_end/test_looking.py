@@ -67,7 +67,7 @@ def test_documents_of_another_run_are_not_shown_as_this_one(ci_bench, compared: 
     example = documents.read_results(RESULTS)
     documents.write(replace(example, run=replace(example.run, id="another")), compared / "results.json")
     code, out, err = ci_bench("report", compared, "--format", "html")
-    assert (code, "is of another run" in err) == (0, True)
+    assert (code, "belongs to another run" in err) == (0, True)
     assert {one["label"].split(" · ")[0] for chart in unpacked(out)["cases"][0]["samples"] for one in chart["series"]} <= {"base"}
     assert ci_bench("report", compared, "--format", "html", "--head", compared / "results.json")[0] == 2
 

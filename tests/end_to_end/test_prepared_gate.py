@@ -72,7 +72,7 @@ def test_set_up_that_fails_on_both_sides_is_not_prepared(configured, tmp_path, c
     code, _, said = ci_bench("setup", "--prepared", tmp_path / "sides", "--output", tmp_path / "out")
     assert code == ExitCode.MEASURING_FAILED
     assert all(f"{side} cannot be measured: set-up command 3 of 3" in said for side in ("base", "head"))
-    assert f"neither side can be measured: mend the set-up, whose logs are in {tmp_path / 'out' / 'setup'}" in said
+    assert f"set-up failed on both sides: see the logs in {tmp_path / 'out' / 'setup'}" in said
     assert "measure with" not in said
     code, _, _ = ci_bench("gate", "--prepared", tmp_path / "sides", "--output", tmp_path / "out")
     assert code == ExitCode.MEASURING_FAILED

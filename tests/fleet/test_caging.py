@@ -340,7 +340,7 @@ def test_a_gate_whose_image_cannot_be_pulled_names_the_slot_and_what_to_do(notes
     [
         ({"image": "ci-bench:latest"}, {}, "an image by its digest"),
         ({"fleet": None}, {}, "add --fleet ENGINE"),
-        ({"prepared": Path("/sides")}, {}, "leave --prepared out"),
+        ({"prepared": Path("/sides")}, {}, "omit --prepared"),
         ({}, {"setup": Setup(network=True)}, "caged leases have no network"),
         ({"config": "plugin"}, {}, "planned by code of the tree"),
     ],

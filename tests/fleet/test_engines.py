@@ -69,7 +69,7 @@ def test_a_lease_sees_no_secret_and_nothing_of_ray(tmp_path):
 
 
 def test_a_fleet_that_is_misspelt_is_said(tmp_path):
-    with pytest.raises(BadInput, match="--fleet lokal: there are local, "):
+    with pytest.raises(BadInput, match="--fleet lokal: choose from local, "):
         open_engine(settings("lokal"), RUN, FileJournal(file=tmp_path / "j", leases=tmp_path))
 
 
@@ -87,8 +87,8 @@ def test_devices_are_slots_and_the_command_names_what_is_leased(tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"gpu_seconds": 60.0, "fleet": None}, "--gpu-seconds is for the leases of a fleet"),
-        ({"max_cost": 60.0, "price": 2.0, "fleet": None}, "--max-cost is for the leases of a fleet"),
+        ({"gpu_seconds": 60.0, "fleet": None}, "--gpu-seconds limits the leases of a fleet"),
+        ({"max_cost": 60.0, "price": 2.0, "fleet": None}, "--max-cost limits the leases of a fleet"),
         ({"gpu_seconds": 0.0}, "--gpu-seconds 0: an amount above 0"),
         ({"max_cost": 5.0, "price": float("nan")}, "--price nan"),
         ({"max_cost": 5.0}, "--price AMOUNT .* belong together"),
@@ -205,7 +205,7 @@ def test_what_goes_to_a_node_of_ray_lies_in_the_leases_folder_where_its_command_
 
 
 @pytest.mark.parametrize(
-    ("more", "words"), [((), "where are both sides?"), (("--sources", "f", "--commit", "main"), "a full commit id")]
+    ("more", "words"), [((), "pass both sides"), (("--sources", "f", "--commit", "main"), "a full commit id")]
 )
 def test_a_lease_without_sides_or_of_a_name_is_refused(more, words, capsys):
     code = main(["lease", "--lease", "whole/1/1", *more])
@@ -270,7 +270,7 @@ class TestDraining:
 
     def test_what_is_no_slot_or_no_gate_is_said(self, gate, tmp_path, capsys):
         assert main(["fleet", "drain", "n2", "-o", str(tmp_path / "out")]) == ExitCode.BAD_INPUT
-        assert "n2: no lease of this gate was on such a slot; there were leases on 4f0c/1" in capsys.readouterr().err
+        assert "n2: this gate had no lease on that slot; its leases were on 4f0c/1" in capsys.readouterr().err
         assert main(["fleet", "drain", "-o", str(tmp_path / "other")]) == ExitCode.BAD_INPUT
-        assert "is the folder of a gate" in capsys.readouterr().err
+        assert "pass the --output folder of a fleet gate" in capsys.readouterr().err
         assert gate.drained() == frozenset()

@@ -64,7 +64,7 @@ def test_a_custom_files_direction_is_that_of_the_source(capsys) -> None:
     "to", ["oss-benchmark", "userbenchmark", "fastrnns-table", "transformers-log", "dynamo-csv", "transformers-benchmark"]
 )
 def test_a_suites_own_formats_are_written_from_results_only(to) -> None:
-    with pytest.raises(BadInput, match=f"--to {to}: this format is written from a results document"):
+    with pytest.raises(BadInput, match=f"--to {to}: this format needs a results document"):
         run(DATA / "hyperfine-1.15.0.json", to)
 
 
@@ -122,7 +122,7 @@ def test_a_suites_own_format_copes_with_results_of_another_suite(results, to, tm
         assert run(results, to, output=tmp_path / "out") == 0
         assert "wrote" in capsys.readouterr().err
     except BadInput as error:
-        assert "nothing in this document is of that suite" in str(error)  # noqa: PT017 - either will do
+        assert "this document has no results of that suite" in str(error)  # noqa: PT017 - either will do
 
 
 def test_each_suite_declares_the_forms_that_are_its_own():

@@ -279,7 +279,7 @@ def test_a_base_side_of_another_run_is_no_pair(fake, job, flags, tmp_path):
         },
     )
     assert publish(flags()) == ExitCode.BAD_INPUT
-    assert "is of another run than results.json" in comment(fake)
+    assert "belongs to another run than results.json" in comment(fake)
 
 
 def test_a_judge_that_breaks_fails_the_check(fake, job, flags, tmp_path, monkeypatch):
@@ -408,7 +408,7 @@ def test_artifacts_of_machines_that_nobody_declared_are_refused_by_name(fake, jo
     for number in range(17):
         leave(fake, both(tmp_path), name=f"ci-bench-{number}")
     assert publish(flags(artifact="ci-bench-*", machines=("0", "1"))) == ExitCode.BAD_INPUT
-    assert "machines that nobody has declared: ci-bench-10, ci-bench-11" in comment(fake)
+    assert "undeclared machines: ci-bench-10, ci-bench-11" in comment(fake)
     assert fake.storage.seen == []
 
 
@@ -417,7 +417,7 @@ def test_several_machines_have_to_be_named(fake, job, flags, tmp_path):
     fake.state.add_pull(7, HEAD, fork=True)
     leave(fake, both(tmp_path), name="ci-bench-h200")
     assert publish(flags(artifact="ci-bench-*")) == ExitCode.BAD_INPUT
-    assert "nobody has said which" in comment(fake)
+    assert "none are declared" in comment(fake)
     fake.state.files["main", "ci-bench.yml"] = f"{CONFIG}machines: {{h200: {{gpu: H200}}}}\n".encode()
     assert publish(flags(artifact="ci-bench-*")) == ExitCode.OK
     assert publish(flags(artifact="ci-bench-*", machines=("a100",))) == ExitCode.BAD_INPUT

@@ -107,7 +107,7 @@ NOT_DECLARED = {
 def test_other_cases_than_the_declared_ones_are_refused(judged, cases, measured, said):
     code, check, comment = judged(configuration(cases), measured)
     assert (code, check) == (ExitCode.BAD_INPUT, "failure")
-    assert "these results are not of what was asked for" in comment
+    assert "these results are not the requested ones" in comment
     assert said in comment
 
 

@@ -302,7 +302,7 @@ def test_a_noisy_calibration_of_the_artifact_excuses_nothing(play, ratio):
 def test_each_pull_request_of_one_head_has_its_own_verdict(play):
     two_bases(play)
     assert "✅" in play.state.texts_of(7)[0]
-    assert "Another open pull request has the same head, and does not pass" in play.state.texts_of(7)[0]
+    assert "Another open pull request has the same head commit and does not pass" in play.state.texts_of(7)[0]
     assert "❌ Failed" in play.state.texts_of(8)[0]
 
 

@@ -72,7 +72,7 @@ def test_an_unknown_section_is_refused_before_anything_starts(tmp_path):
     done, _, _ = on_the_card(tmp_path, Script(), *only("fences"))
 
     assert done.returncode == 2
-    assert "--only fences: there is no such section; there are device, events, fence" in done.stderr
+    assert "--only fences: no such section; choose from device, events, fence" in done.stderr
 
 
 @pytest.mark.parametrize("failing", [(), ("nvmlInit",)])

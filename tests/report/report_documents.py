@@ -68,7 +68,7 @@ def paired(cases: int = 4, blocks: int = BLOCKS, steps: int = STEPS) -> Document
 def alone() -> Documents:
     """The head of the same run, with nothing to compare."""
     head = paired().head
-    baseline = pipeline.Baseline(mode=BaselineMode.NONE, absence="this report is of one run alone")
+    baseline = pipeline.Baseline(mode=BaselineMode.NONE, absence="this report covers a single run")
     return Documents(pipeline.judge(head, baseline, policy=Policy(), folder=None), head, None)
 
 

@@ -50,7 +50,7 @@ def config_path(settings: Configured) -> Path | None:
         return None
     if settings.config is not None:
         if not settings.config.exists():
-            raise BadConfig(f"{settings.config}: there is no such file{_meant(settings.config)}")
+            raise BadConfig(f"{settings.config}: no such file{_meant(settings.config)}")
         return settings.config
     file = _search(settings.here)
     return None if file is None else Path(os.path.relpath(file))
@@ -65,7 +65,7 @@ def require_config(settings: Configured) -> None:
     below = sorted(settings.here.glob(f"*/{NAME}"))
     near = f"name {below[0].relative_to(settings.here)} with --config" if below else "write one (docs/configuration.md)"
     others = f"name files of benchmarks (`ci-bench gate benchmarks/`), or try the embedded suites: --config {QUICKSTART}"
-    raise BadConfig(f"there is no {NAME} {where}, so nothing says what to measure; {near}, {others}")
+    raise BadConfig(f"no {NAME} {where}; {near}, {others}")
 
 
 def nearly(names: Iterator[str] | list[str]) -> str | None:

@@ -70,7 +70,7 @@ def _from_reading(path: Path, content: bytes, source: str, to: str) -> "Files":
     from ci_bench.formats.series import Unreadable
 
     if to in _exporters():
-        raise BadInput(f"--to {to}: this format is written from a results document, and {path} is none")
+        raise BadInput(f"--to {to}: this format needs a results document, which {path} is not")
     if to not in WRITERS:
         raise _unknown(to, (*WRITERS, RESULTS))
     try:
@@ -82,7 +82,7 @@ def _from_reading(path: Path, content: bytes, source: str, to: str) -> "Files":
 def _held(write: Callable[["Export"], "Written"], export: "Export", path: Path, to: str) -> "Written":
     written = write(export)
     if len(written.left_out) >= len(export.series) and not export.failed:
-        raise BadInput(f"{path}: {to} can hold none of its {len(export.series)} series (docs/formats.md says what it holds)")
+        raise BadInput(f"{path}: {to} can hold none of its {len(export.series)} series (docs/formats.md lists what it holds)")
     return written
 
 
@@ -105,7 +105,7 @@ def _write(files: "Files", output: Path | None, to: str) -> None:
     from ci_bench.records.documents import write_text
 
     if not any(written.text.strip() for written in files.values()):
-        raise BadInput(f"--to {to}: nothing in this document is of that suite")
+        raise BadInput(f"--to {to}: this document has no results of that suite")
     if output is None and len(files) > 1:
         raise BadInput(f"--to {to} writes {len(files)} files; name a folder for them with --output")
     for name, written in files.items():

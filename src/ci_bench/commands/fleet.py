@@ -57,15 +57,15 @@ def _drain(settings: Looking) -> int:
 
     journal = _journal(settings.output)
     if not journal.file.exists():
-        raise BadInput(f"{journal.file}: is not there: --output DIR is the folder of a gate that measures on a fleet")
+        raise BadInput(f"{journal.file} not found; pass the --output folder of a fleet gate")
     names = journal.slots() if settings.slot else ()
     known = {*names, *(name.partition("/")[0] for name in names)}
     if unknown := [slot for slot in settings.slot if slot not in known]:
         there = ", ".join(sorted(names)) or "none so far"
-        raise BadInput(f"{unknown[0]}: no lease of this gate was on such a slot; there were leases on {there}")
+        raise BadInput(f"{unknown[0]}: this gate had no lease on that slot; its leases were on {there}")
     journal.drain(settings.slot or [EVERY])
     which = ", ".join(settings.slot) if settings.slot else "all slots"
-    say(f"no further lease on {which}; what is out goes to its end{'' if settings.slot else ', and --resume goes on'}\n")
+    say(f"no further lease on {which}; running leases finish{'' if settings.slot else ', and --resume continues'}\n")
     return int(ExitCode.OK)
 
 
@@ -285,17 +285,17 @@ def check_cage(settings: Measuring, config: "Config") -> None:
     if not DIGEST.fullmatch(settings.image):
         raise BadInput(f"--image {settings.image}: {BY_DIGEST}")
     if settings.fleet is None:
-        raise BadInput(
-            "--image is for the leases of a fleet: add --fleet ENGINE, or use the action, whose containers are its own"
-        )
+        raise BadInput("--image is for fleet leases: add --fleet ENGINE, or use the action, which has its own containers")
     if settings.prepared is not None:
-        raise BadInput("--image makes both sides ready in its own containers, on each node: leave --prepared out")
+        raise BadInput("--image prepares both sides in containers, on each node: omit --prepared")
     if config.setup.network:
-        remedy = "have the image bring what set-up downloads, and set `setup.network: false`"
-        raise BadInput(f"--image: caged leases have no network, in set-up neither, and `setup.network` is true; {remedy}")
+        remedy = "include in the image what set-up downloads, and set `setup.network: false`"
+        raise BadInput(f"--image: caged leases have no network, also during set-up, but `setup.network` is true; {remedy}")
     if plans_by_the_tree(settings):
-        remedy = "leave --image out for code that you trust, or plan by suites that come with ci-bench"
-        raise BadInput(f"--image: some cases are planned by code of the tree, which would run here, outside of a cage; {remedy}")
+        remedy = "omit --image for trusted code, or use only suites that come with ci-bench"
+        raise BadInput(
+            f"--image: some cases are planned by code of the tree, which would run here, outside a container; {remedy}"
+        )
 
 
 def check_budgets(settings: Measuring) -> None:
@@ -303,7 +303,7 @@ def check_budgets(settings: Measuring) -> None:
     amounts = {"--gpu-seconds": settings.gpu_seconds, "--max-cost": settings.max_cost, "--price": settings.price}
     given = [flag for flag, amount in amounts.items() if amount is not None]
     if given and settings.fleet is None:
-        raise BadInput(f"{given[0]} is for the leases of a fleet: add --fleet ENGINE, or bound the time by --budget")
+        raise BadInput(f"{given[0]} limits the leases of a fleet: add --fleet ENGINE, or limit the time with --budget")
     for flag, amount in amounts.items():
         if amount is not None and not (0 < amount < float("inf")):
             raise BadInput(f"{flag} {amount:g}: an amount above 0")
@@ -357,7 +357,7 @@ def open_engine(settings: Measuring, run: "Run", journal: "FileJournal", sources
         )
         jobs.open()
         return jobs
-    raise BadInput(f"--fleet {settings.fleet}: there are local, local:DEVICE,…, ray, ray:ADDRESS, slurm and slurm:NAME=VALUE,…")
+    raise BadInput(f"--fleet {settings.fleet}: choose from local, local:DEVICE,…, ray, ray:ADDRESS, slurm and slurm:NAME=VALUE,…")
 
 
 def _config_of(settings: Measuring) -> Path | None:

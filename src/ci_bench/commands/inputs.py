@@ -104,7 +104,7 @@ def benchmark_paths(settings: Configured) -> tuple[str, ...]:
     for path in settings.paths:
         whole = Path(os.path.normpath(settings.here / path))
         if not whole.is_relative_to(settings.here):
-            message = f"{path}: not inside of {settings.here}, and each side has a tree of its own; go to the root of that tree"
+            message = f"{path}: not inside {settings.here}, and each side has its own tree; run from the root of that tree"
             raise BadInput(message)
         found.append(whole.relative_to(settings.here).as_posix())
     return tuple(dict.fromkeys(found))
@@ -146,7 +146,7 @@ def read_baseline(path: Path | None, *, is_artifact: bool = False) -> "Baseline"
 
     mode = BaselineMode.ARTIFACT if is_artifact else BaselineMode.FILE
     if path is None:
-        return Baseline(mode=mode, absence="none was asked for (--baseline PATH)")
+        return Baseline(mode=mode, absence="none was requested (--baseline PATH)")
     file = results_path(path)
     if not file.exists():
         said = absence(path) if path.suffix not in {".json", ".zip"} else None
@@ -175,9 +175,9 @@ def _from_archive(path: Path) -> "Results":
     try:
         members = read_members(path.read_bytes(), Contents(members=(name,)))
     except (UnsafeArchive, OSError) as error:
-        raise BadDocument(f"{path}: the artifact is not read: {error}") from error
+        raise BadDocument(f"{path}: the artifact cannot be read: {error}") from error
     if name not in members:
-        raise BadDocument(f"{path}: the artifact has no {name}, which is what `ci-bench run` and `gate` write")
+        raise BadDocument(f"{path}: the artifact has no {name}, which `ci-bench run` and `gate` write")
     with TemporaryDirectory(prefix="ci-bench-") as folder:
         (Path(folder) / name).write_bytes(members[name])
         return documents.read_results(Path(folder) / name)

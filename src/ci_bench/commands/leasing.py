@@ -40,7 +40,7 @@ def lease(settings: Leasing) -> int:
 
     read_lease(settings.lease)
     if settings.prepared is None and settings.sources is None:
-        raise BadInput("lease: where are both sides? --prepared DIR, or --sources FILE with --sha256 and --commit")
+        raise BadInput("lease: pass both sides, as --prepared DIR or as --sources FILE with --sha256 and --commit")
     with ending_with(settings.environ.get(STARTER)):
         return _measure(settings) if settings.sources is None else _make_and_measure(settings, settings.sources)
 
@@ -133,7 +133,7 @@ class _Maker:
         (place / PREPARED).mkdir()
         code = self.start("setup", *self.sides(place, found), "--output", self.output, place=place, here=found.here)
         if code not in MADE:
-            raise BadSources(f"{self.sources.file}: set-up of what was taken out of it ended with exit code {code}: see above")
+            raise BadSources(f"{self.sources.file}: set-up of its sources ended with exit code {code}; see above")
         return are_ready(place / PREPARED)
 
     def sides(self, place: Path, found: "Unbundled") -> Sequence[str]:

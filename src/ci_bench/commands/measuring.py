@@ -155,18 +155,16 @@ def _against(settings: Measuring, config: "Config") -> Against:
     named = settings.baseline or config.baseline or (PAIRED if settings.prepared or settings.fleet else None)
     if settings.fleet is not None and named != PAIRED:
         raise BadInput(
-            f"--fleet measures both sides in turns, but the baseline is {named}; leave --fleet out, or --baseline paired"
+            f"--fleet measures both sides in turns, but the baseline is {named}; omit --fleet, or use --baseline paired"
         )
     if settings.prepared and named != PAIRED:
         message = f"--prepared holds both sides of a paired run, but the baseline is {named}"
         raise BadInput(message)
     if named == ARTIFACT and settings.fetched is None:
-        message = (
-            "--baseline artifact needs --fetched DIR: what `ci-bench fetch-baseline --output DIR` left, in a step of its own"
-        )
+        message = "--baseline artifact needs --fetched DIR, which `ci-bench fetch-baseline --output DIR` wrote in an earlier step"
         raise BadInput(message)
     if settings.save_baseline and (named in {None, NONE, PAIRED, ARTIFACT} or str(named).endswith(".zip")):
-        message = "--save-baseline needs --baseline PATH: where should the run be kept?"
+        message = "--save-baseline needs --baseline PATH, where the run is kept"
         raise BadInput(message)
     if named == ARTIFACT:
         return Against(path=settings.fetched, is_artifact=True)
@@ -194,7 +192,7 @@ def _path_of(named: str, *, saved: bool, fails: bool) -> Path:
     near = meant(named, words) if named == path.name and not path.suffix and not path.exists() else ""
     if near:
         raise BadInput(
-            f"baseline: {named!r} is none of {', '.join(words)}, and no such path is here{near}; as a path it is ./{named}"
+            f"baseline: {named!r} is not one of {', '.join(words)}, and no such path exists{near}; write a path as ./{named}"
         )
     if fails and not saved:
         way_out = "correct the path, keep a first run there with --save-baseline, or measure base as well: --baseline paired"
@@ -252,7 +250,7 @@ def _open(against: Against, bench: Bench, settings: Measuring) -> "Iterator[Open
         return
     baseline, path = read_baseline(against.path, is_artifact=against.is_artifact), against.path
     if path is not None and baseline.absence is not None:
-        tell(f"there is no baseline: {baseline.absence}; measuring head alone")
+        tell(f"no baseline: {baseline.absence}; measuring only head")
     kept = saved_beside(baseline.results, results_path(path)) if baseline.results is not None and path is not None else {}
     yield Opened(sides=[_here(settings, SideName.HEAD)], baseline=baseline, kept=kept)
 
@@ -276,11 +274,11 @@ TRUSTED = ("", "push", "schedule", "workflow_dispatch", "repository_dispatch", "
 def _require_teachable(settings: Measuring, noise: "NoiseFolder | None") -> None:
     """Raises `BadInput` where what this run shows is no noise, or whoever wrote its head could choose it, and `CannotWrite`."""
     if noise is None:
-        message = "--learn needs --baseline paired: only base and head in turns show what noise is"
+        message = "--learn needs --baseline paired: only base and head measured in turns show noise"
         raise BadInput(message)
     event = settings.environ.get("GITHUB_EVENT_NAME", "")
     if event not in TRUSTED:
-        message = f"--learn in a run of {event}: whose head is not merged chooses its noise; learn where the branch itself runs"
+        message = f"--learn is not allowed on {event}: unmerged code could skew the calibration. Use it on push or schedule"
         raise BadInput(message)
     noise.require_writable()
 
@@ -291,7 +289,7 @@ def _learn(noise: "NoiseFolder", base: "Results", head: "Results", comparison: "
 
     taught = collect_gate(base, head, comparison)
     if taught is None:
-        tell("nothing was learned of this machine's noise: no time of both sides is left that is not changed")
+        tell("nothing was learned about this machine's noise: no unchanged time of both sides is left")
         return
     noise.keep(taught)
     tell(f"kept the first launches of {len(taught.series)} time(s) in {noise.path}")
@@ -404,7 +402,7 @@ def gpu_check(settings: Checking) -> int:
 
     unknown = [name for name in settings.only if name not in NAMES]
     if unknown:
-        message = f"--only {unknown[0]}: there is no such section; there are {', '.join(NAMES)}"
+        message = f"--only {unknown[0]}: no such section; choose from {', '.join(NAMES)}"
         raise BadInput(message)
     require_writable(settings.output)
     wanted = tuple(section for section in SECTIONS if not settings.only or section.name in settings.only)
@@ -509,7 +507,7 @@ def _save_baseline(settings: Measuring, comparison: "Comparison", path: Path) ->
         copy_saved(results, source, file)
         message = f"saved this run as the baseline: {file}"
     elif file.exists():
-        message = f"the policy is not met, so the baseline stays as it was: {file} (remove it to start afresh)"
+        message = f"the policy is not met, so the baseline is unchanged: {file} (delete it to start over)"
     else:
         message = f"the policy is not met, so no baseline was saved at {file}"
     tell(message)

@@ -49,7 +49,7 @@ def merge(settings: Merging) -> int:
 def _require_apart(output: Path, runs: Sequence[Path]) -> None:
     """Raises `CannotMerge` where the merged documents would take the place of a run's own."""
     if output.resolve() in {folder.resolve() for folder in runs}:
-        raise CannotMerge(f"--output {output}: it is the folder of a run that is merged; choose another one")
+        raise CannotMerge(f"--output {output}: this is the folder of a merged run; choose another one")
 
 
 def read_pair(folder: Path) -> "Pair":
@@ -74,9 +74,7 @@ def read_pair(folder: Path) -> "Pair":
             counts = [whole_launches(path) for path in paths.values() if path.exists()]
         except CannotResume as error:
             way_out = "resume it, or leave it out"
-            raise CannotMerge(
-                f"{folder}: the run was cut off, and no progress.json says how far it had come; {way_out}"
-            ) from error
+            raise CannotMerge(f"{folder}: the run was interrupted, and its progress.json is missing; {way_out}") from error
         whole = {name: min(count.get(name, 0) for count in counts) for name in counts[0]}
     return Pair(name=str(folder), head=head, base=base, whole=whole)
 

@@ -44,7 +44,7 @@ def setup(settings: Measuring) -> int:
         pair = prepare_sides(_place(settings, settings.prepared), base=settings.base or config.base, setup=config.setup)
     _tell(pair)
     if all(side.failure is not None for side in pair.sides):
-        tell(f"neither side can be measured: mend the set-up, whose logs are in {settings.output / 'setup'}, and run it again")
+        tell(f"set-up failed on both sides: see the logs in {settings.output / 'setup'}, fix it and run it again")
         return int(ExitCode.MEASURING_FAILED)
     tell(f"prepared in {settings.prepared}; measure with: {shlex.join(['ci-bench', *_measuring(settings)])}")
     return int(ExitCode.OK)

@@ -111,13 +111,13 @@ def list_cases(settings: Listing) -> int:
 def _declare(settings: Listing, config: "Config", find: "Callable[[str], Suite]") -> int:
     """Print the parts of the configuration that declare cases, whole, with what this tree plans."""
     if settings.filter:
-        raise BadInput("--declare is of all cases; leave out --filter")
+        raise BadInput("--declare covers all cases; omit --filter")
     parts = declared_parts(config, find)
     if parts:
         say(_block(parts))
-        tell("take these parts into the configuration, each in place of the one of its name")
+        tell("copy these parts into the configuration; each replaces the part with its name")
     else:
-        tell("nothing has to be declared: the configuration alone says which cases there are")
+        tell("nothing has to be declared: the configuration defines all cases")
     return int(ExitCode.OK)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ci_bench.records.results import Results
 
 PICTURES = ("svg", "png")
-ALONE = "this report is of one run alone"
+ALONE = "this report covers a single run"
 
 
 def show(settings: Showing) -> int:
@@ -42,7 +42,7 @@ def _show_time(base: "Results | None", head: "Results | None") -> None:
     from ci_bench.report.time_spent import sides_of, time_spent
 
     if head is None:
-        raise BadDocument("the results that this comparison was made of do not lie beside it; name results.json itself")
+        raise BadDocument("the results of this comparison were not found next to it; pass results.json itself")
     sides = sides_of(base, head)
     print_time(list(sides), time_spent(list(sides.values())), console())
 
@@ -106,8 +106,8 @@ def _side(side: "Side", named: Path | None, beside: Path) -> "Results | None":
     if (results.run.id, results.source.commit) == (side.run.id, side.source.commit):
         return results
     if named is not None:
-        raise BadDocument(f"{path}: is of another run than the comparison: {results.run.id}, not {side.run.id}")
-    tell(f"{path} is of another run than the comparison, so its samples are not shown")
+        raise BadDocument(f"{path} belongs to another run than the comparison: {results.run.id}, not {side.run.id}")
+    tell(f"{path} belongs to another run than the comparison, so its samples are not shown")
     return None
 
 

@@ -40,7 +40,7 @@ def show_log(path: Path) -> None:
     try:
         log = read_steps([path], Losses())
     except (Unreadable, OSError) as error:
-        raise BadInput(f"{path}: neither a document of ci-bench nor a log of a training: {error}") from None
+        raise BadInput(f"{path}: neither a ci-bench document nor a training log: {error}") from None
     say(f"{path}\n" + "".join(f"  {line}\n" for line in _lines(log)))
 
 

@@ -74,7 +74,7 @@ def read_side(name: str, paths: Sequence[Path], source: str) -> SideRead:
     if len(files) == 1 and (ours or source == "results" or files[0].suffix == ".zip"):
         return SideRead(name=name, results=documents.read_results(files[0]))
     if ours:
-        raise BadInput(f"{name}: {ours[0]} is a document of ci-bench's own, which holds all launches of a run: name it alone")
+        raise BadInput(f"{name}: {ours[0]} is a ci-bench document, which holds all launches of a run: pass only this one")
     return _imported(name, contents, source)
 
 
@@ -97,10 +97,10 @@ def _files(paths: Sequence[Path]) -> list[Path]:
             continue
         own = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
         if not own:
-            raise BadInput(f"{path}: there is no results.json in this folder, nor any other file")
+            raise BadInput(f"{path}: this folder has no results.json and no other file")
         found += own
     if len(found) > MOST_FILES:
-        raise BadInput(f"{len(found):,} files, and {MOST_FILES:,} are the most of one side")
+        raise BadInput(f"{len(found):,} files, but one side takes at most {MOST_FILES:,}")
     return found
 
 
@@ -126,7 +126,7 @@ def _imported(name: str, contents: dict[Path, bytes], source: str) -> SideRead:
     if found.incomparable:
         notes.append(f"{name}: not compared: {_listed(found.incomparable)}")
     if found.undirected:
-        notes.append(f"{name}: not compared, since nobody says which way is better: {_listed(found.undirected)}")
+        notes.append(f"{name}: not compared, because it is unknown whether more is better: {_listed(found.undirected)}")
     return SideRead(name=name, results=found.results, launches=found.launches, notes=tuple(notes))
 
 
@@ -175,7 +175,7 @@ def tell_limits(base: SideRead, head: SideRead) -> None:
     if single:
         verb = "has" if len(single) == 1 else "have"
         tell(
-            f"{' and '.join(single)} {verb} one launch: how far runs of unchanged code differ is unknown, so that only a "
+            f"{' and '.join(single)} {verb} one launch: the noise between runs of unchanged code is unknown. Only a "
             "very large change is suspected, and none is excluded"
         )
     if few:
@@ -184,7 +184,7 @@ def tell_limits(base: SideRead, head: SideRead) -> None:
             "ci-bench compare --base base1.json base2.json … --head head1.json head2.json …"
         )
     if all(len(side.results.environment.identity) == 1 for side in (base, head)):
-        tell("no file says on which machine it was measured: both sides are taken to be of one")
+        tell("no file names the machine that it was measured on: both sides are assumed to be from one")
 
 
 def _listed(names: Sequence[str]) -> str:

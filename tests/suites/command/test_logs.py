@@ -234,7 +234,7 @@ def test_show_prints_what_would_be_read(tmp_path, capsys) -> None:
         assert words in shown
     (tmp_path / "c.log").write_text("nothing")
     assert main(["show", str(tmp_path / "c.log")]) == 2
-    assert "neither a document of ci-bench nor a log of a training" in capsys.readouterr().err
+    assert "neither a ci-bench document nor a training log" in capsys.readouterr().err
 
 
 def test_losses_on_standard_output_are_named_where_output_is_left_out(tmp_path) -> None:

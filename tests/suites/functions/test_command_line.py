@@ -99,7 +99,7 @@ def test_a_configuration_names_files_and_declares_their_cases(tree, capsys) -> N
 
 def test_a_path_outside_of_the_tree_is_refused(tree, capsys) -> None:
     assert cli.main(["list", str(tree.parent)]) == ExitCode.BAD_INPUT
-    assert f"{tree.parent}: not inside of {tree}" in capsys.readouterr().err
+    assert f"{tree.parent}: not inside {tree}" in capsys.readouterr().err
     assert cli.main(["list", "nowhere"]) == ExitCode.BAD_INPUT
     assert "nowhere: there is no Python file" in capsys.readouterr().err
 

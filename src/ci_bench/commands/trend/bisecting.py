@@ -103,7 +103,7 @@ def bisect(settings: Bisecting) -> int:
     git = git_here(settings)
     good, bad = commit_of(git, settings.good), commit_of(git, settings.bad)
     if good == bad or git.ask("merge-base", "--is-ancestor", good, bad) is None:
-        raise BadInput(f"GOOD ({good[:_SHORT]}) has to be an ancestor of BAD ({bad[:_SHORT]}), and another commit")
+        raise BadInput(f"GOOD ({good[:_SHORT]}) has to be an ancestor of BAD ({bad[:_SHORT]}), and a different commit")
     bench = laboratory(settings)
     _require_metric(settings.metric, [entry.suite for entry in bench.config.entries])
     every = remaining(git, [good], bad, first_parent=settings.first_parent)
@@ -126,7 +126,7 @@ def bisect(settings: Bisecting) -> int:
     tell(f"{len(outcome.tried) + 1} comparisons")
     if outcome.culprit is None:
         shown = "\n".join(f"  {_line(git, commit)}" for commit in outcome.suspects)
-        told = f"these {len(outcome.suspects)} commits could not be told apart; the change is in one of them"
+        told = f"the change is in one of these {len(outcome.suspects)} commits, which could not be distinguished"
         raise MeasuringFailed(f"{told}:\n{shown}")
     say(f"{_line(git, outcome.culprit)}\n{target.name}: {_change(target.speedup)}\n")
     return int(ExitCode.OK)
@@ -167,9 +167,7 @@ def _target(comparison: "Comparison | Unbuilt", metric: str | None) -> Target:
         said = "; ".join(
             f"{case} {pair.title or pair.metric} ({pair.arm}): {pair.verdict}, {pair.reason}" for case, pair in pairs[:5]
         )
-        raise MeasuringFailed(
-            f"BAD is not worse than GOOD, so that there is nothing to look for: {said or 'nothing was measured'}"
-        )
+        raise MeasuringFailed(f"BAD is not worse than GOOD, so there is nothing to look for: {said or 'nothing was measured'}")
     case, pair = min(gating, key=lambda one: one[1].speedup or 1.0)
     return Target(case=case, metric=pair.metric, arm=pair.arm, speedup=pair.speedup or 1.0, title=pair.title)
 
@@ -188,7 +186,7 @@ def _judge(bench: Laboratory, good: str, commit: str, target: Target) -> Tried:
         reason = f"{_change(pair.speedup)} than {good[:_SHORT]}"
         if answer is not None:
             return Tried(commit=commit, answer=answer, reason=reason)
-    return Tried(commit=commit, answer=Answer.SKIP, reason=f"{reason}, which is too close to half of the change to tell")
+    return Tried(commit=commit, answer=Answer.SKIP, reason=f"{reason}, which is too close to half of the change to decide")
 
 
 def _pair(comparison: "Comparison", target: Target) -> "Pair | None":

@@ -133,7 +133,7 @@ def commit_of(git: "Git", name: str) -> str:
     """The commit that a name stands for. Raises `NoBase`."""
     found = git.ask("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     if found is None:
-        raise NoBase(f"{name!r} is no commit, branch or tag of this clone")
+        raise NoBase(f"{name!r} is not a commit, branch or tag of this clone")
     return found
 
 
@@ -145,8 +145,8 @@ def confirm(settings: Measuring, commits: tuple[str | None, str | None], alarms:
     """
     before, after = commits
     if before is None or after is None or before == after:
-        why = "not confirmed: the runs before and after are of one commit, so that the environment or the machine made the change"
-        why = why if before is not None and before == after else "not confirmed: it is not known which commits were measured"
+        why = "not confirmed: the runs before and after are of one commit, so the environment or the machine caused the change"
+        why = why if before is not None and before == after else "not confirmed: the measured commits are unknown"
         return {alarm.line.name: _with(alarm, why, stays=before is None or after is None) for alarm in alarms}
     tell(f"measuring {after[:_SHORT]} against {before[:_SHORT]}")
     try:

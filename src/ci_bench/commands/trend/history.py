@@ -41,7 +41,7 @@ def fetched(settings: Trend) -> "Iterator[History]":
     context = load_context(settings.environ)
     branch = settings.from_branch or context.head.branch
     if branch is None:
-        message = "--from-branch NAME: this event does not tell which branch's artifacts to believe"
+        message = "cannot infer the branch from this event; pass --from-branch NAME"
         raise BadInput(message)
     wanted = Contents(members=(EXPORT,), limits=Limits(archive=50_000_000))
     with Client(server_of(settings.environ), patience_s=settings.patience_s) as client:
@@ -144,7 +144,7 @@ def add(settings: Trend) -> int:
     for path, record in zip(settings.runs, records, strict=True):
         name = (record.machines[0].fingerprint, record.runs[0].id)
         if not record.series:
-            tell(f"{path}: nothing was measured, so that there is nothing to keep")
+            tell(f"{path}: nothing was measured, so there is nothing to keep")
         elif name in known:
             tell(f"{path}: the run {record.runs[0].id} is there already")
         else:
@@ -308,7 +308,7 @@ def open_store(settings: Trend) -> "Store":
 
     if settings.branch is None:
         if settings.remote is not None:
-            message = "--remote goes with --branch NAME: which branch of it holds the history?"
+            message = "--remote needs --branch NAME, the branch that holds the history"
             raise BadInput(message)
         return FolderStore(settings.store)
     from ci_bench.engine.trees.checkout import open_checkout
@@ -324,7 +324,7 @@ def _kept(settings: Trend) -> "Found":
         return found
     if settings.branch is None:
         place = str(settings.store)
-        why = "there is no such folder" if not settings.store.exists() else "the folder holds no run that can be read"
+        why = "the folder does not exist" if not settings.store.exists() else "the folder holds no run that can be read"
     else:
         place = f"branch {settings.branch}" + (f" of {settings.remote}" if settings.remote else "")
         why = "it does not exist" if not found.state else "it holds no run that can be read"

@@ -21,15 +21,15 @@ _NOTE = 2_000
 
 
 WAITS = (
-    "Nothing was measured: a pull request is measured and judged by the base branch's configuration, and this one adds it. "
-    "Once it is merged, the next pull request is compared. `ci-bench gate --baseline paired` tries it before, by hand."
+    "Nothing was measured: the base branch's configuration applies to a pull request, and this one adds it. "
+    "Once it is merged, the next pull request is compared. To try it before, run `ci-bench gate --baseline paired`."
 )
 """What the first pull request is told, which adds the configuration."""
-SHARED = "_Another open pull request has the same head, and does not pass: the check on the commit is for both._"
+SHARED = "_Another open pull request has the same head commit and does not pass; the commit's check covers both._"
 """What a pull request that passes is told where the check does not."""
 
 
-OWN_RULES = "_Judged by this branch's own configuration, so that the check is neutral at best, and stands for no pull request._"
+OWN_RULES = "_Judged by this branch's own configuration: the check is neutral at best and does not count for a pull request._"
 """What is said of a branch that is not the default branch."""
 
 
@@ -37,7 +37,7 @@ def not_judged(reason: str) -> str:
     """Why there is no verdict, as the text of a check."""
     from ci_bench.report.text import fence
 
-    return f"Nothing was judged, so that this check lets nothing pass.\n\n{fence(reason, lines=20)}"
+    return f"No verdict was computed, so this check does not pass.\n\n{fence(reason, lines=20)}"
 
 
 def title(judged: Judged) -> str:

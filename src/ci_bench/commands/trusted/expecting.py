@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 Pulls = tuple[PullRequest, ...] | NoPullRequest
 
 SILENT = {
-    "action_required": "the run waits for somebody's approval",
-    "skipped": "every job of the run was skipped, so that nothing was measured",
+    "action_required": "the run waits for approval",
+    "skipped": "every job of the run was skipped, so nothing was measured",
 }
 """By the conclusion of the run that measured: why nothing is said."""
 CANCELLED = {
     "cancelled": "the run was cancelled before its end",
-    "stale": "the run did not come to its end, and GitHub gave it up",
+    "stale": "GitHub abandoned the unfinished run",
 }
 """By the same: why the check ends as cancelled."""
 
@@ -80,7 +80,7 @@ def waits(client: Client, context: Context) -> str | None:
     else:
         ended, status = run.text("conclusion"), run.text("status")
         if run.number("run_attempt") != context.run.attempt:
-            return "another attempt of the run has begun"
+            return "another attempt of the run has started"
     if "action_required" in {ended, status} or status == "waiting":
         return SILENT["action_required"]
     return f"the run has ended already ({ended or status})" if status == "completed" else None
@@ -205,11 +205,11 @@ class Expecting:
                 return self._named(named, commit, machine)
             if context.event == "merge_group" and context.base_branch is not None:
                 point = branch_point(self.publishing.client, context.base_branch, commit)
-                words = f"what the merge group is made on, or where it left {context.base_branch}"
+                words = f"the base of the merge group, or where it left {context.base_branch}"
                 return Commits(accepted=tuple(filter(None, (context.base_sha, point))), words=words)
             return self._of_head(commit)
         except GitHubMissing as error:
-            return Commits(accepted=(), words=f"GitHub does not tell which commit it should be: {error}")
+            return Commits(accepted=(), words=f"GitHub does not report which commit it should be: {error}")
 
     def _of_head(self, commit: str) -> "Commits":
         """As `engine.trees.bases` chooses: head's first parent on the target branch, else where head left it."""
@@ -219,7 +219,7 @@ class Expecting:
         for_pull = isinstance(publishing.pull, PullRequest) or publishing.context.is_for_pull_request
         target = publishing.base_branch if for_pull else publishing.context.default_branch
         if target is None:
-            return Commits(accepted=(), words="this event does not tell the branch that head is meant for; name one with `base:`")
+            return Commits(accepted=(), words="this event does not name head's target branch; name one with `base:`")
         before = parents(publishing.client, commit)
         if before and (
             is_on(publishing.client, target, commit) or (len(before) > 1 and is_on(publishing.client, target, before[0]))

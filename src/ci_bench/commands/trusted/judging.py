@@ -134,7 +134,7 @@ def _judge(
     expected = expecting.of(machine, head)
     differences = binding.differences(head, None if find_base else baseline.results, expected)
     if differences:
-        raise OtherResults(f"these results are not of what was asked for:\n{capped(differences[: binding.MOST_DIFFERENCES])}")
+        raise OtherResults(f"these results are not the requested ones:\n{capped(differences[: binding.MOST_DIFFERENCES])}")
     file = machine.folder / CALIBRATION
     calibration = documents.read_calibration(file, max_bytes=MAX_BYTES) if file.exists() else None
     judged = partial(
@@ -160,5 +160,5 @@ def _own_base(machine: MeasuredMachine, head: "Results") -> "Baseline":
         return Baseline(mode=BaselineMode.PAIRED, absence="the run has left no results of the base side")
     base = read_results_of(path)
     if base.run.id != head.run.id:
-        raise BadDocument(f"{BASE_RESULTS} is of another run than {RESULTS}; base and head have to be measured in one")
+        raise BadDocument(f"{BASE_RESULTS} belongs to another run than {RESULTS}; base and head must be measured in one run")
     return Baseline(mode=BaselineMode.PAIRED, results=base)

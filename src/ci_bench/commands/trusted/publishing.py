@@ -200,7 +200,7 @@ def _judge(publishing: "PublishContext") -> Judged:
     from ci_bench.github.pulls import NoPullRequest
 
     if isinstance(publishing.pull, NoPullRequest) and not publishing.pull.answered and publishing.base_branch is None:
-        reason = f"whose rules to judge by is not known: {publishing.pull.reason}"
+        reason = f"the branch whose rules apply is unknown: {publishing.pull.reason}"
         return Judged(machines=(JudgedMachine(name="run", fault=GitHubFailed(reason)),))
     try:
         config, notes = sources.base_config(publishing)

@@ -73,8 +73,8 @@ def find_machines(publishing: PublishContext, config: "Config") -> list[Measured
     strange = sorted({*found} - {*wanted})
     if strange:
         raise BadInput(
-            f"run {run} has left artifacts of machines that nobody has declared: {', '.join(strange[:5])}; declare them "
-            "(`machines:`), or let the pattern leave them out"
+            f"run {run} has left artifacts of undeclared machines: {', '.join(strange[:5])}; declare them "
+            "(`machines:`), or exclude them from the pattern"
         )
     machines = [
         replace(machine, declared=declared)
@@ -100,7 +100,7 @@ def _machines(publishing: PublishContext, config: "Config") -> tuple[str, ...]:
         )
     if "*" in pattern and not names:
         raise BadInput(
-            f"--artifact {pattern} is of several machines, and nobody has said which: name them under `machines:` in the base "
+            f"--artifact {pattern} matches several machines, but none are declared: name them under `machines:` in the base "
             "branch's configuration, or with --machines"
         )
     return names
@@ -131,7 +131,7 @@ def _of_one_name(publishing: PublishContext, artifacts: "list[Artifact]") -> lis
     ]
     left_out = len(artifacts) - len(machines)
     if left_out:
-        reason = f"the run has left {len(artifacts)} artifacts of one name ({artifacts[0].name}): give each job one of its own"
+        reason = f"the run has left {len(artifacts)} artifacts of one name ({artifacts[0].name}): give each job a separate name"
         machines.append(MeasuredMachine(name="too many", folder=publishing.output, fault=BadDocument(reason)))
     newest = [machine for machine in machines if not _is_of_earlier_attempt(machine, publishing.context.run.attempt)]
     return newest or machines[:1]
@@ -149,7 +149,7 @@ def _download(publishing: PublishContext, artifact: Artifact, number: int) -> Me
     try:
         unpack(download(publishing.client, artifact, Contents(members=DOCUMENTS)), folder)
     except UnsafeArchive as error:
-        return MeasuredMachine(name=name, folder=folder, fault=BadDocument(f"the artifact {name} is not read: {error}"))
+        return MeasuredMachine(name=name, folder=folder, fault=BadDocument(f"the artifact {name} cannot be read: {error}"))
     except GitHubMissing:
         return MeasuredMachine(name=name, folder=folder, fault=MeasuringFailed(f"the artifact {name} has expired or was deleted"))
     return MeasuredMachine(name=name, folder=folder)
@@ -237,7 +237,7 @@ def baseline_finder(publishing: PublishContext) -> "Callable[[MeasuredMachine], 
     if settings.baseline == "paired":
         return None
     if settings.baseline == "none":
-        return lambda _: Baseline(mode=BaselineMode.NONE, absence="none was asked for")
+        return lambda _: Baseline(mode=BaselineMode.NONE, absence="none was requested")
     if settings.fetched is not None:
         return lambda _: read_baseline(settings.fetched, is_artifact=True)
 
@@ -263,7 +263,7 @@ def search(publishing: PublishContext, name: str, folder: Path) -> FoundBaseline
     try:
         wanted = _wanted(publishing, name)
     except GitHubFailed as error:
-        return NoBaseline(reason=Absence.UNREACHABLE, message=f"where this branch began could not be told: {error}")
+        return NoBaseline(reason=Absence.UNREACHABLE, message=f"where this branch began is unknown: {error}")
     if isinstance(wanted, NoBaseline):
         return wanted
     found = find_baseline(
@@ -283,7 +283,7 @@ def _wanted(publishing: PublishContext, name: str) -> Wanted | NoBaseline:
     branch, workflow = settings.baseline_branch or publishing.base_branch, settings.baseline_workflow or context.workflow
     if branch is None or workflow is None or context.repository_id is None:
         what = "branch (--baseline-branch)" if branch is None else "workflow (--baseline-workflow)"
-        return NoBaseline(reason=Absence.NO_ANCESTOR, message=f"this event does not tell the base {what}")
+        return NoBaseline(reason=Absence.NO_ANCESTOR, message=f"this event does not name the base {what}")
     base, head = publishing.base_sha, context.head.sha
     return Wanted(
         name=name,
