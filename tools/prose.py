@@ -1,7 +1,7 @@
 """Count phrases that read as translated, per file: `python tools/prose.py [--update] [--list PATH ...]`.
 
-`tests/prose_limits.json` holds the highest count allowed for each file; `tests/test_prose.py` fails if a count rises or if a limit
-is too high. `--update` writes the present counts, `--list` prints each phrase with its line.
+`tests/prose_limits.json` holds the highest count allowed for each file. `tests/test_prose.py` fails if a count rises or if a
+limit is too high. `--update` writes the present counts, `--list` prints each phrase with its line.
 """
 
 import ast

@@ -139,7 +139,9 @@ def test_the_page_is_one_file_that_names_what_is_open(run, store, tmp_path):
 
 
 @pytest.mark.parametrize("action", ["check", "compact", "page"])
-@pytest.mark.parametrize(("is_there", "why"), [(False, "the folder does not exist"), (True, "the folder holds no run that can be read")])
+@pytest.mark.parametrize(
+    ("is_there", "why"), [(False, "the folder does not exist"), (True, "the folder holds no run that can be read")]
+)
 def test_a_store_without_runs_is_no_store_without_changes(run, tmp_path, action, is_there, why) -> None:
     if is_there:
         (tmp_path / "histroy").mkdir()

@@ -137,7 +137,9 @@ def test_a_check_that_the_case_owes_is_owed_though_the_baseline_could_not_answer
 
 def test_a_case_that_was_measured_and_is_skipped_now_is_gone():
     head = result(id=ID, due=DUE, arms=ARMS, status=Status.SKIPPED)
-    assert failures(head, whole()) == [(Rule.CASE_REMOVED, "measured in the baseline, and skipped in stage train (inductor): it broke")]
+    assert failures(head, whole()) == [
+        (Rule.CASE_REMOVED, "measured in the baseline, and skipped in stage train (inductor): it broke")
+    ]
     assert failures(head) == []
 
 
