@@ -189,6 +189,9 @@ def _of_finding(finding: Finding, case: CaseComparison, short: Mapping[str, str]
         return _of_pair(pair, case, short[case.id], mood=mood, word=word, finding=finding)
     subject, arm, text = _parted(finding, case)
     text = _numeric(finding.rule, arm or case.reference, case) or text
+    signal = next((one for one in ("loss", "gradient norm") if subject == "loss" and text.startswith(f"{one} ")), None)
+    if signal is not None:
+        subject, text = signal, text.removeprefix(f"{signal} ")
     return Change(
         mood=mood,
         word=finding.rule.replace("_", " "),
