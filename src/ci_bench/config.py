@@ -136,7 +136,7 @@ class _Builder:
         for key_node, item in node.value:
             key = key_node.value
             if not isinstance(key, str):
-                raise yaml.MarkedYAMLError(problem="the name of a field is no text", problem_mark=key_node.start_mark)
+                raise yaml.MarkedYAMLError(problem="a field name must be a string", problem_mark=key_node.start_mark)
             inner = step(path, key)
             if key in fields:
                 self._fault(inner, f"the field comes twice, first on line {self.lines[inner]}")

@@ -64,7 +64,7 @@ def _large(place: Path) -> None:
 
 
 @pytest.mark.parametrize(("make", "why"), [
-    (_link, "Too many levels of symbolic links"), (_folder, "it is no plain file"), (_pipe, "it is no plain file"), (_large, "it is larger than 4,000,000"),
+    (_link, "Too many levels of symbolic links"), (_folder, "it is not a regular file"), (_pipe, "it is not a regular file"), (_large, "it is larger than 4,000,000"),
 ])  # fmt: skip
 def test_what_is_no_small_plain_file_is_not_kept_and_the_reason_is_a_fact(tmp_path, left, make, why) -> None:
     make(left / "odd")

@@ -182,7 +182,7 @@ def test_what_the_run_before_took_is_not_begun_where_it_does_not_fit(tmp_path, m
     )
     assert {name: row.status for name, row in rows["head"].items()} == {"huge": Status.NOT_RUN, "small": Status.OK}
     assert rows["head"]["huge"].failure.reason == (
-        "of the budget of 30 s 30 s were left, and this case took 90 s in the run before; raise run.budget_s"
+        "of the budget of 30 s 30 s were left, and this case took 90 s in the previous run; raise run.budget_s"
     )
     assert clock.now == 5.0
 

@@ -135,7 +135,7 @@ def test_what_several_processes_run_is_not_explained_as_if_one_did(tmp_path: Pat
     replace_launchers(explaining, {HEAD: object()})
     explaining.explain(arms[1:])
     (profile,) = run.ledger.rows["fake/one"].profiles
-    assert profile.unknown.startswith("2 processes run its step together")
+    assert profile.unknown.startswith("its step runs in 2 processes")
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def _read(path: Path) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError("it is no plain file")
+            raise ValueError("it is not a regular file")
         with os.fdopen(descriptor, "rb", closefd=False) as stream:
             content = stream.read(MOST_BYTES + 1)
     finally:

@@ -83,7 +83,7 @@ class Budget:
         usual_s = self.usual_s.get(case.id, 0.0)
         if self.is_spent or not usual_s:
             return self.refuse(0.0)
-        return self.refuse(usual_s, f"this case took {usual_s:.3g} s in the run before")
+        return self.refuse(usual_s, f"this case took {usual_s:.3g} s in the previous run")
 
     def refuse(self, expected_s: float, takes: str = "") -> str:
         """Why something isn't begun that is expected to take so long; empty where it may be."""

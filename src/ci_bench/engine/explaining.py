@@ -110,7 +110,7 @@ class Explaining:
             run.ledger = run.ledger.with_profile(one.case, unknown(one.arm, reason))
             return
         if one.processes > 1:
-            reason = f"{one.processes} processes run its step together, and what one process runs alone is explained"
+            reason = f"its step runs in {one.processes} processes, and only steps of one process are explained"
             run.ledger = run.ledger.with_profile(one.case, unknown(one.arm, reason))
             return
         stage = Stage(kind=StageKind.EXPLAIN, arms=(one.arm,), launches=None, cache=Cache.COLD)

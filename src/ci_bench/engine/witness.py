@@ -181,7 +181,7 @@ class Witness:
             return Outcome.UNKNOWN, f"{turns} turns are too few to compare the worker's clock with the parent's"
         sums = f"the worker's {account.clock} clock counted {account.reported_s:.3g} s where {account.elapsed_s:.3g} s went by"
         if base is None and self.flushed:
-            return Outcome.UNKNOWN, f"{sums}: flushes come in between, and there is no base to know their time from"
+            return Outcome.UNKNOWN, f"{sums}: cache flushes are included, and without base their time is unknown"
         if _disagrees(account, base):
             return Outcome.FAIL, f"{sums}: {_unexplained(account, base)}"
         return _bounded(account, base, sums)

@@ -209,7 +209,7 @@ def test_names_that_cannot_be_paired_for_certain_are_unknown_and_no_change(besid
     base = computed(exact=False)
     other = {"outputs of step 1: score": torch.ones(2), "outputs of step 1: logits": 2 * base.outputs["outputs of step 1: 0"]}
     found = beside(base, replace(base, outputs=other))
-    assert "head computes tensors of other names" in found.unknown
+    assert "head computes tensors with other names" in found.unknown
 
 
 def test_the_worst_is_named_with_its_figures_and_fp64_shows_what_bf16_hides(beside) -> None:
@@ -289,9 +289,9 @@ HOSTILE = {
     "cut": (_cut, "not a sound file"),
     "no header": (_no_header, "not a sound file"),
     "no names": (_rewritten(names=""), "do not say what they are"),
-    "names that are none": (_rewritten(names='{"a": 1}'), "no list of texts"),
+    "names that are none": (_rewritten(names='{"a": 1}'), "not a list of strings"),
     "a name twice": (_rewritten(names='["a", "a"]'), "comes twice"),
-    "a name without a tensor": (_rewritten(names='["a", "b"]'), "named and not there"),
+    "a name without a tensor": (_rewritten(names='["a", "b"]'), "listed but missing"),
     "a nested bomb": (_rewritten(names="[" * 100_000), "do not say what they are"),
     "too many runs": (_rewritten(runs="1000000000"), "out of bounds"),
     "rounding that is none": (_rewritten(epsilon="nan"), "out of bounds"),

@@ -58,7 +58,7 @@ def test_users_that_somebody_else_has_are_refused() -> None:
     assert users_of({"CI_BENCH_USERS": "65203:65204"}) == Users(base=65203, head=65204)
     with subprocess.Popen(["sleep", "60"], user=65204, group=65204, extra_groups=()) as other:
         try:
-            with pytest.raises(BadInput, match=rf"names 65204, which runs already \(process {other.pid}\)"):
+            with pytest.raises(BadInput, match=rf"names user 65204, who already runs process {other.pid}\."):
                 users_of({"CI_BENCH_USERS": "65203:65204"})
         finally:
             other.kill()

@@ -121,7 +121,7 @@ def test_what_goes_wrong_only_here_is_noted_and_not_kept(tmp_path, monkeypatch) 
     monkeypatch.setattr(bundles, "check", lambda *_, **__: replay.Outcome(code=replay.RIGHT, says="1 tensors agree"))
     monkeypatch.setattr(bundles, "minify", lambda *_, **__: False)
     assert graphs.bundle(tmp_path, "arm", limit_s=100.0) is None
-    assert graphs.note == "a graph seemed wrong, and by itself it is not: 1 tensors agree"
+    assert graphs.note == "a graph seemed wrong, but its reproducer does not confirm that: 1 tensors agree"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -175,7 +175,7 @@ def test_what_is_left_is_the_operator_that_goes_wrong(name, monkeypatch) -> None
 
 def test_a_right_compiler_leaves_nothing_to_minify(monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(PLANTED))
-    with pytest.raises(ValueError, match="the graph as it was captured anew is right"):
+    with pytest.raises(ValueError, match="the recaptured graph is right"):
         smaller_graphs("planted_backends:right")
 
 
@@ -229,7 +229,7 @@ def test_where_what_is_left_goes_wrong_no_more_the_whole_graph_is_kept(tmp_path,
         (lambda x: x.double(), "of torch.float64"),
         (lambda x: x[:1], "output 0 is (1,)"),
         (lambda x: x / 0, "not finite"),
-        (lambda x: (x, x), "3 tensors in place of 2"),
+        (lambda x: (x, x), "3 tensors instead of 2"),
         (lambda x: x.mul_(3) / 3, "input 0 as it is left is off by 2"),
     ],
 )

@@ -67,7 +67,7 @@ def an_empty_graph_is_no_graph() -> None:
     program = Steps(cuda, host_s=0.001)
     taken = clock.take(program, calls=10)
     assert taken.wall_s == exactly(0.001)
-    assert "gave the GPU nothing to do" in clock.checks(program, arm="eager")[0].detail
+    assert "launched no GPU work" in clock.checks(program, arm="eager")[0].detail
 
 
 def a_process_that_was_spoilt_is_an_error_with_both_reasons() -> None:

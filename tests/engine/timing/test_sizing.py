@@ -81,7 +81,7 @@ def test_the_limit_is_what_was_asked_for_or_a_share_but_never_what_others_have(m
     assert _limit(SizeLimits(memory_bytes=300), "cpu") == 180
     monkeypatch.setattr("ci_bench.engine.timing.sizing._memory", lambda _: (None, None))
     assert _limit(SizeLimits(memory_bytes=300), "cpu") == 300
-    with pytest.raises(Unsupported, match="nobody says how much memory"):
+    with pytest.raises(Unsupported, match="the memory size of this machine is unknown"):
         _limit(limits, "cpu")
 
 

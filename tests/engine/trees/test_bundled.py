@@ -303,7 +303,7 @@ class TestNothingIsSent:
         library.commit({"lib.txt": "first"})
         git(repository.top, "submodule", "--quiet", "add", f"file://{library.top}", "third/lib")
         repository.commit({})
-        with pytest.raises(BadCheckout, match=r"the submodule third/lib is a repository of its own.*setup.submodules: false"):
+        with pytest.raises(BadCheckout, match=r"the submodule third/lib is a separate repository.*setup.submodules: false"):
             made(repository.top, tmp_path)
         found = taken_out(made(repository.top, tmp_path, setup=Setup(submodules=False)), tmp_path / "node")
         assert list((found.checkout / "third" / "lib").iterdir()) == []

@@ -133,7 +133,7 @@ def test_a_base_that_the_remote_does_not_have_either(tmp_path: Path, given: str)
 def test_what_is_no_name_is_not_asked_for(tmp_path: Path, given: str) -> None:
     upstream, _, _ = topic_repository(tmp_path / "upstream")
     checkout = clone(upstream, tmp_path / "clone", "--depth=1", "--branch=topic")
-    refuse(checkout.top, tmp_path / "s", "no commit, branch or tag|could not be fetched", setup=NETWORK, base=given)
+    refuse(checkout.top, tmp_path / "s", "not a commit, branch or tag|could not be fetched", setup=NETWORK, base=given)
     assert not (checkout.top / "x").exists()
 
 

@@ -420,7 +420,7 @@ def test_no_checkout(tmp_path: Path) -> None:
     seen = environ(GIT_CEILING_DIRECTORIES=str(tmp_path.parent))
     place = Place(repository=tmp_path, scratch=tmp_path / "s", logs=tmp_path / "s" / "logs", environ=seen)
     with (
-        pytest.raises(BadCheckout, match=r"is in no git checkout .*not a git repository"),
+        pytest.raises(BadCheckout, match=r"is not in a git checkout .*not a git repository"),
         paired_sides(place, base=None, setup=Setup()),
     ):
         pass
@@ -430,7 +430,7 @@ def test_no_checkout(tmp_path: Path) -> None:
 def test_nothing_committed_yet(tmp_path: Path) -> None:
     repository = new_repository(tmp_path / "r")
     with (
-        pytest.raises(BadCheckout, match="nothing was committed yet"),
+        pytest.raises(BadCheckout, match="this repository has no commit yet"),
         paired_sides(
             Place(repository=repository.top, scratch=tmp_path, logs=tmp_path / "logs", environ=environ()),
             base=None,
@@ -476,7 +476,9 @@ def test_untracked_files_that_are_too_large(tmp_path: Path, monkeypatch) -> None
 
 def test_a_missing_ref(tmp_path: Path) -> None:
     repository, _, _ = topic_repository(tmp_path / "r")
-    refuse(repository.top, tmp_path / "s", NoBase, "^base: 'nowhere' is no commit, branch or tag of this clone$", base="nowhere")
+    refuse(
+        repository.top, tmp_path / "s", NoBase, "^base: 'nowhere' is not a commit, branch or tag in this clone$", base="nowhere"
+    )
 
 
 def test_a_missing_commit(tmp_path: Path) -> None:

@@ -49,8 +49,8 @@ def refusal(
     libraries = "neither " + " nor ".join((*(cards.vendor.library for cards in gpus), "/dev"))
     seen = f"this machine has {cards.seen()}" if here else f"a GPU was asked for (input `gpus`), and {libraries} shows one here"
     return (
-        f"{seen}, but torch cannot use it: {_why_not(environment, cards)}. The CPU is not measured in its place: "
-        "mend that, or set `device: cpu` in run (or `--device cpu`) where the CPU is meant"
+        f"{seen}, but torch cannot use it: {_why_not(environment, cards)}. Fix that, "
+        "or set `device: cpu` in run (or `--device cpu`) to measure the CPU instead"
     )
 
 

@@ -59,15 +59,15 @@ def mean_power_w(counts: Sequence[Count]) -> float:
     """
     known = [(count.at_s, count.joules) for count in counts if count.joules is not None]
     if len(known) < len(counts) or not known:
-        message = "nothing counts energy here"
+        message = "this machine has no energy counter"
         raise Uncountable(message)
     settled = [one for one in known if one[0] >= known[0][0] + RAMP_S]
     if any(later < earlier for (_, earlier), (_, later) in pairwise(known)):
-        message = "the counter of energy began anew"
+        message = "the energy counter restarted"
         raise Uncountable(message)
     moves = [now for before, now in pairwise(settled) if now[1] > before[1]]
     if len(moves) < LEAST_MOVES:
-        message = f"the counter of energy moved {len(moves)} times in {known[-1][0] - known[0][0]:.2g} s: raise run.energy_s"
+        message = f"the energy counter moved {len(moves)} times in {known[-1][0] - known[0][0]:.2g} s: raise run.energy_s"
         raise Uncountable(message)
     (begin_s, begin_j), (end_s, end_j) = moves[0], moves[-1]
     return (end_j - begin_j) / (end_s - begin_s)
@@ -109,10 +109,10 @@ def _joules(stretches: Sequence[Stretch], samples_s: Sequence[float]) -> tuple[t
     for one in stretches:
         claim = f"{one.calls} steps in {one.elapsed_s:.3g} s"
         if one.calls * min(samples_s) > IMPOSSIBLE * one.elapsed_s:
-            message = f"{claim}: at {min(samples_s):.3g} s each, the fastest as sampled, there is no time for them"
+            message = f"{claim}: not possible when the fastest timed step took {min(samples_s):.3g} s"
             raise _Untrue(message)
         if one.calls * statistics.median(samples_s) > FASTER * one.elapsed_s:
-            message = f"{claim}: faster than as sampled, at {statistics.median(samples_s):.3g} s each"
+            message = f"{claim}: faster than the timed steps, whose median is {statistics.median(samples_s):.3g} s"
             raise Uncountable(message)
         if one.doubt:
             raise Uncountable(one.doubt)

@@ -186,9 +186,7 @@ class Monitor:
         if here is None or self._gpu is None:
             return None
         if self._vacant is not None and not here - self._vacant:
-            self._note(
-                "blind", "the driver does not list our own processes on the GPU, so that it may not list those of others either"
-            )
+            self._note("blind", "the driver does not list our own processes on the GPU, so it may miss other processes, too")
         return here | (self._vacant or frozenset())
 
     def settle(self) -> None:

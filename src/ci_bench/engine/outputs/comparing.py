@@ -278,7 +278,7 @@ def _untellable(found: "Sequence[Deviation]") -> str:
     from ci_bench.suites.numerics import unverifiable
 
     exact = [one for one in found if one.name.startswith(EXACT)]
-    return unverifiable(exact or found) if found else "there is no tensor to compare"
+    return unverifiable(exact or found) if found else "no tensor to compare"
 
 
 def _nearly(found: "Sequence[Deviation]", epsilon: float) -> bool:
@@ -293,9 +293,9 @@ def _unpaired(pairs: Pairs, guessed: "Sequence[Deviation]") -> str:
     """What cannot be held against each other for certain."""
     if pairs.missing and pairs.extra:
         named = ", ".join(pairs.missing[:3])
-        return f"head computes tensors of other names or forms than base, so that {named} could not be compared"
+        return f"head computes tensors with other names or shapes than base, so {named} could not be compared"
     if any(one.wrong for one in guessed):
-        return "head computes tensors of other names than base, and which stands against which is not certain"
+        return "head's tensors have other names than base's, and it is not certain which of them correspond"
     return ""
 
 
@@ -370,7 +370,7 @@ class _Opened:
     def _read_head(self, metadata: Mapping[str, str]) -> None:
         names = json.loads(metadata[NAMES])
         if not isinstance(names, list) or len(names) > MAX_TENSORS or not all(isinstance(name, str) for name in names):
-            raise ValueError("their names are no list of texts")
+            raise ValueError("the tensor names are not a list of strings")
         if len({*names}) < len(names) or any(len(name) > MAX_NAME for name in names):
             raise ValueError("a name comes twice or is too long")
         self.names: dict[str, int] = {name: number for number, name in enumerate(names)}
@@ -381,13 +381,13 @@ class _Opened:
         self._same = self._read_same(json.loads(metadata.get(SAME, "{}")))
         absent = [name for name, number in self.names.items() if not self._has(f"outputs.{number}")]
         if absent:
-            raise ValueError(f"{absent[0][:100]} is named and not there")
+            raise ValueError(f"{absent[0][:100]} is listed but missing")
 
     def _read_same(self, same: object) -> dict[str, str]:
         if not isinstance(same, dict) or len(same) > MAX_TENSORS * MAX_RUNS:
-            raise ValueError("what is held once is no mapping")
+            raise ValueError("the table of shared tensors is not a mapping")
         if not all(isinstance(key, str) and isinstance(place, str) and place in self._keys for key, place in same.items()):
-            raise ValueError("what is held once is not there")
+            raise ValueError("the table of shared tensors refers to a missing tensor")
         return same
 
     def _has(self, key: str) -> bool:

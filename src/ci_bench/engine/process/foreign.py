@@ -37,7 +37,8 @@ class Foreign:
             more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
             named = ", ".join(os.path.relpath(path, self.folder) for path in found[:SHOWN])
             detail = (
-                f"head's code read base's tree, so it may have measured base's code: {named}{more}; load files of its own tree"
+                "head's code read base's tree, so it may have measured base's code: "
+                f"{named}{more}; load files only from head's tree"
             )
             yield Check(name=UNTOUCHED, arm=arm, outcome=Outcome.FAIL, detail=detail[:1000])
 

@@ -335,7 +335,7 @@ def explain(ended: Ended, *, limit_s: float) -> tuple[Status, str]:  # noqa: PLR
     if ended.timed_out:
         return Status.TIMEOUT, f"ended after {limit_s:g} s (run.stage_timeout_s) with all its processes"
     if ended.flooded:
-        return Status.FAILED, f"the worker sent more than {MAX_BYTES >> 20} MiB, or too much that is no answer: {FOREIGN}"
+        return Status.FAILED, f"the worker sent more than {MAX_BYTES >> 20} MiB, or too much that is not an answer: {FOREIGN}"
     if ended.overfull:
         return Status.FAILED, f"it printed more than {MAX_LOG_BYTES >> 20} MiB and was ended; have it print less"
     if ended.code < 0:

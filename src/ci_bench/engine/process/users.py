@@ -66,8 +66,8 @@ def users_of(environ: Mapping[str, str]) -> Users | None:
     for user in (users.base, users.head):
         if others := sorted(living(user)):
             raise BadInput(
-                f"{VARIABLE} names {user}, which runs already (process {others[0]}); a side's user is this run's alone, and all "
-                "its processes are ended with it: take numbers that nobody on this host has, containers on it included"
+                f"{VARIABLE} names user {user}, who already runs process {others[0]}. A run ends all processes of its users: "
+                "choose ids that nothing else on this host uses, including its containers"
             )
     return users
 

@@ -32,9 +32,9 @@ LEAST_CHECK_S = 5.0
 MOST_MINIFYING_S, PART_OF_LIMIT = 60.0, 0.5
 """So long a graph is made smaller, and for no more than that part of the time there is."""
 MINIFYING = "ci_bench.engine.profiling.minifying"
-_TOP = '''"""A graph that torch {torch} captured: {size}. `python {name}` runs it by itself and compiled by {compiler}.
+_TOP = '''"""A graph that torch {torch} captured: {size}. `python {name}` runs it uncompiled and compiled by {compiler}.
 
-Says what differs. Exit codes: 0 the compiler is right, 1 it is wrong or fails, 125 it can't be said. `--compiler eager` tries
+Prints what differs. Exit codes: 0 the compiler is right, 1 it is wrong or fails, 125 undecided. `--compiler eager` tries
 another one.
 """
 
@@ -171,7 +171,7 @@ class Graphs:
             if outcome.code == replay.WRONG:
                 says = f"{captured.compiler}: {outcome.says}"
                 return Bundle(file=path.name, says=" ".join(says.split())[:MOST_REASON])
-            self.note = f"a graph seemed wrong, and by itself it is not: {outcome.says}"[:MOST_REASON]
+            self.note = f"a graph seemed wrong, but its reproducer does not confirm that: {outcome.says}"[:MOST_REASON]
         path.unlink(missing_ok=True)
         return None
 
@@ -289,7 +289,7 @@ def _described(value: Any, *, is_kept: bool) -> Any:
     if isinstance(value, torch.SymInt | torch.SymFloat):
         return value.node.hint
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or (value.is_complex() and not is_kept):
-        raise ValueError(f"an input that is no plain tensor: {type(value).__name__}")
+        raise ValueError(f"an input is not a plain tensor: {type(value).__name__}")
     described: dict[str, Any] = {
         "shape": list(value.shape),
         "stride": list(torch.empty_like(value).stride()),

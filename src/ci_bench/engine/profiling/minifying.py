@@ -31,7 +31,7 @@ def minified(graph: Any, inputs: Sequence[Any], settings: Mapping[str, Any], kee
 
     first = _wrong(graph, inputs, settings)
     if not first:
-        raise ValueError("the graph as it was captured anew is right")
+        raise ValueError("the recaptured graph is right")
     least = (operators_of(graph), len(inputs))
 
     def goes_wrong(smaller: Any, given: Sequence[Any]) -> bool:

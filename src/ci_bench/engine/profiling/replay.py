@@ -48,7 +48,7 @@ def replayed(
         first = str(error).strip().partition("\n")[0]
         return Outcome(code=WRONG, says=f"{FAILS}: {type(error).__name__}: {first}"[:200])
     if plain.keys() != own.keys():
-        return Outcome(code=WRONG, says=f"it gives {len(own)} tensors in place of {len(plain)}")
+        return Outcome(code=WRONG, says=f"it gives {len(own)} tensors instead of {len(plain)}")
     worst = [found for name in plain if (found := _apart(name, plain[name], own[name], exact.get(name)))]
     return Outcome(code=WRONG, says=worst[0]) if worst else Outcome(code=RIGHT, says=f"{len(plain)} tensors agree")
 

@@ -106,7 +106,7 @@ def _record(step: Callable[[], object], cuda: Any, graph: Any) -> None:
         with cuda.graph(graph):
             step()
     if any("graph is empty" in str(warning.message).lower() for warning in said):
-        message = "the step gave the GPU nothing to do, or did it on a stream of its own"
+        message = "the step launched no GPU work, or launched it on its own stream"
         raise NothingCaptured(message)
 
 

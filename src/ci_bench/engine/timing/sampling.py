@@ -316,7 +316,7 @@ class ResidentArms:
         The reference arm is judged last, against a fresh build of itself: all others are done with it by then.
         """
         if not self.options.referee:
-            detail = "run.referee is off: nobody looked at what the timed calls computed"
+            detail = "run.referee is off: the results of the timed calls were not checked"
             return [
                 Check(name="refereed", arm=arm.name, outcome=Outcome.UNKNOWN, detail=detail, informative=True)
                 for arm in self.arms[1:]

@@ -113,7 +113,7 @@ def _limit(limits: SizeLimits, device: str) -> float:
     wanted = float(limits.memory_bytes) if limits.memory_bytes is not None else total and limits.share * total
     allowed = [one for one in (wanted, free and LEFT * free) if one is not None]
     if not allowed:
-        raise Unsupported("nobody says how much memory this machine has; say it as `largest_batch: {memory_bytes: …}`")
+        raise Unsupported("the memory size of this machine is unknown; set it with `largest_batch: {memory_bytes: …}`")
     return min(allowed)
 
 

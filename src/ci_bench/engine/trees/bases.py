@@ -122,7 +122,7 @@ def _given(git: Git, given: str) -> Base:
             return Base(commit=commit, branch=branch_of(ref or ""), rule=f"{name}, as given")
     if len(given) in {40, 64} and set(given) <= set("0123456789abcdef"):
         return Base(commit=given, branch=None, rule=f"{given[:SHORT]}, as given")
-    raise NoBase(f"base: {given!r} is no commit, branch or tag of this clone")
+    raise NoBase(f"base: {given!r} is not a commit, branch or tag in this clone")
 
 
 def _first_parent(git: Git, head: str, branch: str | None, rule: str) -> Base:

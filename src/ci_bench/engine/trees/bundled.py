@@ -103,10 +103,10 @@ def _refuse(chosen: Chosen, *, submodules: bool) -> None:
             f"{top}: uncommitted changes or new files are in no commit, and commits are what nodes are sent: {remedy}"
         )
     if chosen.checkout.is_partial:
-        raise BadCheckout(f"{top}: this clone is partial (--filter), and nodes would lack what it lacks: clone without --filter")
+        raise BadCheckout(f"{top}: this clone is partial (--filter), so nodes would miss objects, too: clone without --filter")
     if submodules and (inside := submodules_here(chosen.checkout, chosen.store)):
-        remedy = f"set `setup.submodules: false` if measuring needs none, {WAY_OUT}"
-        raise BadCheckout(f"{top}: the submodule {inside[0]} is a repository of its own, which nodes are not sent: {remedy}")
+        remedy = f"set `setup.submodules: false` if measuring needs no submodules, {WAY_OUT}"
+        raise BadCheckout(f"{top}: the submodule {inside[0]} is a separate repository, which is not sent to the nodes: {remedy}")
 
 
 def _keep_tags_of(chosen: Chosen, store: Store) -> None:

@@ -103,11 +103,13 @@ def open_checkout(folder: Path, environ: Mapping[str, str]) -> Checkout:
     git = Git.at(folder, environ)
     told = git.call("rev-parse", "--show-toplevel")
     if told.code:
-        message = f"{folder} is in no git checkout ({told.said}); `baseline: paired` makes both sides from one: run it in a clone"
+        message = (
+            f"{folder} is not in a git checkout ({told.said}); `baseline: paired` takes both sides from one: run it in a clone"
+        )
         raise BadCheckout(message)
     head = git.ask("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     if head is None:
-        raise BadCheckout(f"{folder}: nothing was committed yet, so that there is no base to compare with")
+        raise BadCheckout(f"{folder}: this repository has no commit yet, so there is nothing to compare with")
     prefix = git.run("rev-parse", "--show-prefix").removesuffix("\n").rstrip("/")
     top = Path(told.out.removesuffix("\n"))
     git = Git.at(top, environ)

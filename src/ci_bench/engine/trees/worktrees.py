@@ -56,7 +56,7 @@ class Fetcher:
     def fetch_name(self, name: str) -> str:
         """Fetch a branch or tag without its history and return its commit. Raises `NoBase`."""
         if not self.store.git.says("check-ref-format", "--allow-onelevel", name):
-            raise NoBase(f"base: {name!r} is no commit, branch or tag of this clone, and no name that a remote could know")
+            raise NoBase(f"base: {name!r} is not a commit, branch or tag in this clone, and not a valid name for a remote's")
         self._fetch("--depth=1", refspecs=(f"+{name}:refs/ci-bench/base",), lacking=f"base: {name!r}")
         return self.store.git.run("rev-parse", "--verify", "refs/ci-bench/base^{commit}").strip()
 
