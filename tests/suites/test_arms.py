@@ -77,8 +77,8 @@ def test_without_arms_cases_stay_what_they_are(suite):
             [{"backend": "aot_eager", "mode": "max-autotune"}],
             "max-autotune is a mode of inductor, and backend aot_eager has none",
         ),
-        (["max-autotun"], r"'max-autotun' is no mode of torch.compile; did you mean 'max-autotune'\?"),
-        (["reduce_overhead"], r"'reduce_overhead' is no mode of torch.compile; did you mean 'reduce-overhead'\?"),
+        (["max-autotun"], r"'max-autotun' is not a known mode of torch.compile; did you mean 'max-autotune'\?"),
+        (["reduce_overhead"], r"'reduce_overhead' is not a known mode of torch.compile; did you mean 'reduce-overhead'\?"),
     ],
 )
 def test_arms_that_clash_or_cannot_be_are_refused(suite, arms, fault):
@@ -89,7 +89,7 @@ def test_arms_that_clash_or_cannot_be_are_refused(suite, arms, fault):
 @each_suite
 def test_arms_stand_in_place_of_what_makes_a_case_of_each(suite):
     option = INSTEAD[suite]
-    with pytest.raises(BadConfig, match=f"arms: stands in place of `{option}`; leave one of them out"):
+    with pytest.raises(BadConfig, match=f"arms: replaces `{option}`; remove one of them"):
         plan(suite, arms=["default"], **{option: ["default"]})
 
 
@@ -121,7 +121,7 @@ def test_an_arm_may_not_be_called_as_a_reference_of_fastrnns():
 
 
 def test_the_eager_arm_alone_stays_a_candidate():
-    with pytest.raises(BadConfig, match="arms: none is the eager arm alone; write it as `candidate`"):
+    with pytest.raises(BadConfig, match="arms: none means only the eager arm; write it as `candidate`"):
         plan("transformers", arms=["default", "none"])
 
 
@@ -178,7 +178,7 @@ def test_an_option_that_inductor_lacks_is_refused_while_planning(suite, options,
     ("arm", "fault"),
     [
         ({"backend": "aot_eager", "options": {"max_autotune": True}}, "options are inductor's, and backend aot_eager has none"),
-        ("exports", r"'exports' is no experiment; did you mean 'export'\?"),
+        ("exports", r"'exports' is not a known experiment; did you mean 'export'\?"),
         ({"backend": "export", "fullgraph": True}, "fullgraph: export is one graph, or nothing"),
         ({"backend": "torchscript", "mode": "max-autotune"}, "max-autotune is a mode of inductor"),
     ],
@@ -191,7 +191,7 @@ def test_arguments_that_an_arm_has_no_use_for_are_refused(suite, arm, fault):
 @pytest.mark.parametrize("suite", ["fastrnns", "training_loss"])
 @pytest.mark.parametrize("word", ["export", "aot-inductor", "torchscript"])
 def test_what_captures_a_model_is_refused_where_something_else_is_compiled(suite, word):
-    with pytest.raises(BadConfig, match=f"arms: {word} is no experiment of this suite; suite torchbench has it"):
+    with pytest.raises(BadConfig, match=f"arms: this suite does not have the experiment {word}; suite torchbench does"):
         plan(suite, arms=[word])
 
 

@@ -168,7 +168,9 @@ def test_masks_that_are_alike_in_two_processes_are_found_and_masks_of_their_own_
     evidence = own.timed(case, looks=False)
     assert outcomes(evidence, "own_masks") == {"ddp": Outcome.PASS, alike: Outcome.FAIL}
     (said,) = [check.detail for check in evidence.checks if (check.name, check.arm) == ("own_masks", alike)]
-    assert said.startswith("rank 1 draws the masks that another rank draws, for rows of its own, in a step after the timed ones")
+    assert said.startswith(
+        "rank 1 draws the same masks as another rank, although its rows differ, in a step after the timed ones"
+    )
     assert outcomes(evidence, "replicas") == dict.fromkeys(["ddp", alike], Outcome.PASS), "gradients are exchanged all the same"
 
 

@@ -33,7 +33,7 @@ def test_every_backend_that_torch_names_without_having_it_is_known():
 
 
 def test_a_backend_that_nobody_knows_is_refused_and_no_reason_to_skip():
-    with pytest.raises(LookupError, match=r"backend: 'inducto' is no backend of torch .*registered: .*inductor"):
+    with pytest.raises(LookupError, match=r"backend: 'inducto' is not a backend of torch .*registered: .*inductor"):
         resolve_backend("inducto")
 
 

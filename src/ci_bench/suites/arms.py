@@ -161,7 +161,7 @@ def check_suits(place: str, arms: Iterable[CompiledArm], without: Iterable[Exper
     """Refuse experiments that a suite cannot run. Raises `BadConfig`."""
     lacking = set(without)
     faults = [
-        f"{place}: {arm.backend} is no experiment of this suite; suite torchbench has it"
+        f"{place}: this suite does not have the experiment {arm.backend}; suite torchbench does"
         for arm in arms
         if arm.experiment in lacking
     ]
@@ -181,9 +181,9 @@ def check_arms(
         known = (*MODES, *map(str, Experiment))
         if isinstance(word, str) and word not in known and (hint := meant(word, known)):
             kind = "mode of torch.compile" if meant(word, MODES) else "experiment"
-            faults.append(f"{word!r} is no {kind}{hint} (a backend of that name is written {{backend: {word}}})")
+            faults.append(f"{word!r} is not a known {kind}{hint} (for a backend of that name, write {{backend: {word}}})")
     if instead_of in options:
-        faults.append(f"stands in place of `{instead_of}`; leave one of them out")
+        faults.append(f"replaces `{instead_of}`; remove one of them")
     if faults:
         raise BadConfig("\n".join(f"{place}.arms: {fault}" for fault in faults))
 

@@ -443,7 +443,7 @@ def find_suite(name: str) -> Suite:
     for entry in _installed().select(name=name):
         return _load(entry)
     known = ", ".join(sorted({*BUILT_IN, *(entry.name for entry in _installed())}))
-    message = f"there is no suite {name!r} (known: {known}); install the plugin that provides it or correct the name"
+    message = f"unknown suite {name!r} (known: {known}); install the plugin that provides it or correct the name"
     raise UnknownSuite(message)
 
 
@@ -537,6 +537,6 @@ def _load(entry: "EntryPoint") -> Suite:
     try:
         plugin: Suite = entry.load()
     except Exception as error:
-        message = f"the plugin behind suite {entry.name!r} ({entry.value}) cannot be imported: {error}; mend or uninstall it"
+        message = f"the plugin behind suite {entry.name!r} ({entry.value}) cannot be imported: {error}; fix or uninstall it"
         raise UnknownSuite(message) from error
     return plugin

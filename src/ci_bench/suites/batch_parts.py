@@ -121,8 +121,8 @@ def find_kinds(whole: Left, parts: Sequence[Left], places: Sequence[Part], epsil
         kind = next((kind for kind in Kind if len(own) == len(places) and _fits(kind, value, own, places, tolerance)), None)
         if kind is None:
             raise Unsupported(
-                f"what the model computes of a part of a batch is no part of what it computes of the whole ({name}), as with "
-                "batch norm: several processes cannot be held against one"
+                f"the model computes {name} differently for part of a batch than for the whole batch, as with batch norm, "
+                "so several processes cannot be compared with one"
             )
         found[name] = kind
     return found

@@ -62,7 +62,7 @@ class Captured:
 
     def __init__(self, arm: CompiledArm, module: nn.Module, *, calls: Sequence[Arguments], folder: Path) -> None:
         """Nothing is captured yet."""
-        assert arm.experiment is not None, "torch.compile captures by itself"  # noqa: S101 - our own bug if not
+        assert arm.experiment is not None, "an arm without an experiment is captured by torch.compile"  # noqa: S101 - our own bug if not
         self._arm, self._module, self._calls = arm, module, calls
         self._experiment = arm.experiment
         self._path = folder / f"{arm.name.replace(':', '_')}.{KEPT.get(self._experiment, '')}"
@@ -260,9 +260,9 @@ class Captured:
 def require_forward(arm: CompiledArm, *, training: bool, whole: bool) -> None:
     """Skip what an experiment cannot have: a whole step, or a training where no backward pass is kept. Raises `Unsupported`."""
     if whole:
-        raise Unsupported(f"{arm.name} captures a model, and no step with backward and optimizer; take `scope: model`")
+        raise Unsupported(f"{arm.name} captures a model, not a step with backward and optimizer; use `scope: model`")
     if training and arm.experiment in {Experiment.AOT_INDUCTOR, Experiment.AOT_PRECOMPILE}:
-        raise Unsupported(f"{arm.name} keeps a forward pass alone; take `mode: inference`")
+        raise Unsupported(f"{arm.name} keeps only a forward pass; use `mode: inference`")
 
 
 def symbols(module: nn.Module, calls: Sequence[Arguments]) -> dict[str, Any] | None:

@@ -152,7 +152,7 @@ def shared_models(options: Mapping[str, Any], place: str, *, instead_of: Sequenc
             raise BadConfig(f"{place}.processes: {why}; add `layouts: [{DDP}]`, or leave it out")
         return ()
     layouts = tuple(map(read_layout, options["layouts"]))
-    faults = [f"layouts: stands in place of `{other}`; leave one of them out" for other in instead_of if other in options]
+    faults = [f"layouts: replaces `{other}`; remove one of them" for other in instead_of if other in options]
     names = [layout.name for layout in layouts]
     faults += [f"layouts: {name} is there twice; take one of them out" for name in dict.fromkeys(names) if names.count(name) > 1]
     for layout in layouts:
@@ -179,7 +179,7 @@ def _unknown(layout: Layout) -> Iterator[str]:
     if word in LAYOUTS:
         yield f"layouts: {word} is of suite training_loss; take one of {known}, or your own by its import path"
     else:
-        yield f"layouts: {word!r} is none of {known}, and no import path{meant(word, ROWS_SHARED)}"
+        yield f"layouts: {word!r} is neither one of {known} nor an import path{meant(word, ROWS_SHARED)}"
 
 
 IMPORTED = ("torch.distributed.fsdp", "torch.nn.parallel.distributed", "torch.distributed.tensor")

@@ -113,7 +113,7 @@ def make_optimizer(
     taken = inspect.signature(make).parameters
     wants_model = next(iter(taken), None) == MODEL
     if wants_model and model is None:
-        raise BadOptimizer(f"optimizer: {named} takes the model, which training_loss alone gives; take the parameters here")
+        raise BadOptimizer(f"optimizer: {named} takes the model, which only training_loss passes; take the parameters here")
     known = [option for option in taken if option not in OWN_OPTIONS]
     arguments = {option: tuple(value) if isinstance(value, list) else value for option, value in options.items()}
     if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken.values()):

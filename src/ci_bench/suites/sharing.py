@@ -224,8 +224,8 @@ def own_masks(arm: str, draws: Sequence[Sequence[float]], *, where: str, sharing
     """The check that ranks with rows of their own draw masks of their own, by what each drew (`drawn_by`)."""
     alike = alike_draws(draws, sharing)
     if not alike:
-        return Check(name="own_masks", arm=arm, outcome=Outcome.PASS, detail="each rank draws masks of its own")
-    detail = f"rank {', '.join(map(str, alike))} draws the masks that another rank draws, for rows of its own, {where}"
+        return Check(name="own_masks", arm=arm, outcome=Outcome.PASS, detail="each rank draws its own masks")
+    detail = f"rank {', '.join(map(str, alike))} draws the same masks as another rank, although its rows differ, {where}"
     return Check(name="own_masks", arm=arm, outcome=Outcome.FAIL, detail=detail)
 
 

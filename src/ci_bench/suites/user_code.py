@@ -71,7 +71,7 @@ def resolve_backend(backend: str, *, option: str = "backend", also: tuple[str, .
     known = torch.compiler.list_backends(exclude_tags=())
     if backend not in known:
         listed = ", ".join([*also, *known])
-        raise LookupError(f"{option}: {backend!r} is no backend of torch {torch.__version__} (registered: {listed})")
+        raise LookupError(f"{option}: {backend!r} is not a backend of torch {torch.__version__} (registered: {listed})")
     return backend
 
 
@@ -92,7 +92,7 @@ def _from_file(path: Path, option: str) -> ModuleType:
     name = f"ci_bench_own_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise LookupError(f"{option}: there is no Python file {path}; give its path from the folder where the run starts")
+        raise LookupError(f"{option}: no Python file {path}; give its path relative to the folder where the run starts")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # as for any import: dynamo looks functions' modules up there
     spec.loader.exec_module(module)

@@ -148,7 +148,7 @@ def test_what_is_no_step_is_refused(yielded, reason) -> None:
 def test_what_is_no_loop_is_refused() -> None:
     with pytest.raises(BadLoop, match="json has no function 'trian'"):
         load("json:trian")
-    with pytest.raises(BadLoop, match="json:dumps is no generator, it returned a str"):
+    with pytest.raises(BadLoop, match="json:dumps is not a generator, it returned a str"):
         steps_of(json.dumps, {"obj": 1}, "json:dumps")
 
 

@@ -164,7 +164,7 @@ def test_every_size_is_heeded(name):
         ),
         ({"variants": ["jit_dropout"]}, "num_layers: with one layer jit_dropout has nothing to drop"),
         ({"groups": ["dropout"]}, "num_layers: with one layer cudnn_dropout has nothing to drop"),
-        ({"variants": ["jit_layernorm"], "hidden_size": 1}, "hidden_size: one feature by itself leaves nothing to normalise"),
+        ({"variants": ["jit_layernorm"], "hidden_size": 1}, "hidden_size: a single feature leaves nothing to normalise"),
         ({"variants": ["py"], "image_size": 64}, "image_size: none of the variants py uses it"),
         ({"variants": ["resnet18"], "seq_length": 3}, "seq_length: none of the variants resnet18 uses it"),
         ({"variants": ["py", "compile"], "fuser": "te"}, "fuser: none of the variants py, compile uses it"),

@@ -34,7 +34,7 @@ def test_a_network_that_drops_out_is_held_to_what_other_masks_change():
 def test_what_is_not_the_references_result_is_not_refereed():
     check = refereed("aten_layernorm")
     assert (check.outcome, check.informative) == (Outcome.UNKNOWN, True)
-    assert "norms beside the module" in check.detail
+    assert "norms next to the module" in check.detail
 
 
 @pytest.mark.parametrize("what", ["forward", "zero"])

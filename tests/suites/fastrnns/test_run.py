@@ -113,7 +113,7 @@ def test_parameters_are_counted_as_the_original_counted_them():
 def test_the_lower_bound_is_compared_forward_alone():
     (_, check) = verified("aten_layernorm").values()
     assert check.outcome is Outcome.PASS
-    assert "nn.LSTM in double precision, forward alone" in check.detail
+    assert "nn.LSTM in double precision, forward only" in check.detail
 
 
 def test_dropout_is_compared_without_masks_and_with_them():

@@ -255,8 +255,8 @@ def test_what_is_broken_is_a_row_with_file_function_and_reason_and_its_neighbour
     where = "benchmarks/test_x.py::"
     wanted = {
         "test_wrong": (Status.FAILED, f"{where}test_wrong: AssertionError: assert 1 == 2"),
-        "test_no_fixture": (Status.FAILED, f"{where}test_no_fixture: there is no fixture 'nothing'"),
-        "test_never": (Status.FAILED, f"{where}test_never: it ends without a call of the fixture `benchmark`"),
+        "test_no_fixture": (Status.FAILED, f"{where}test_no_fixture: no fixture is called 'nothing'"),
+        "test_never": (Status.FAILED, f"{where}test_never: it ends without calling the fixture `benchmark`"),
         "test_twice": (Status.FAILED, f"{where}test_twice: it uses the fixture `benchmark` twice"),
         "test_gone": (Status.FAILED, f"{where}test_gone: what it hands to benchmark fails once the function around it has ended"),
         "test_anew": (Status.SKIPPED, f"{where}test_anew: benchmark.pedantic sets up or takes down around each round"),

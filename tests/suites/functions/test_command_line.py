@@ -101,7 +101,7 @@ def test_a_path_outside_of_the_tree_is_refused(tree, capsys) -> None:
     assert cli.main(["list", str(tree.parent)]) == ExitCode.BAD_INPUT
     assert f"{tree.parent}: not inside {tree}" in capsys.readouterr().err
     assert cli.main(["list", "nowhere"]) == ExitCode.BAD_INPUT
-    assert "nowhere: there is no Python file" in capsys.readouterr().err
+    assert "nowhere: no Python file found" in capsys.readouterr().err
 
 
 def test_the_command_that_measures_again_names_the_paths(tmp_path) -> None:

@@ -216,7 +216,7 @@ def test_what_is_wrong_is_told_with_file_line_field_and_what_to_do(tree, source,
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("nowhere", "suites.functions: nowhere: there is no Python file in "),
+        ("nowhere", "suites.functions: nowhere: no Python file found in "),
         ("../x", "suites.functions: ../x: not inside of the tree"),
         ("/etc", "suites.functions: /etc: not inside of the tree"),
     ],

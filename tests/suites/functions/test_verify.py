@@ -445,7 +445,7 @@ def test_work_becomes_facts_of_a_call(tree) -> None:
     facts = evidence(tree, source).facts
     assert (facts["bytes_per_step"], facts["model_flops_per_step"]) == (64.0, 8.0)
     assert facts["measured_peak_flops_per_s"] > 0
-    with pytest.raises(BadBenchmark, match=r"work: .* is no mapping of 'flops' and 'bytes' to positive numbers"):
+    with pytest.raises(BadBenchmark, match=r"work: .* is not a mapping of 'flops' and 'bytes' to positive numbers"):
         evidence(tree, source.replace('"flops": n', '"flop": n'))
 
 

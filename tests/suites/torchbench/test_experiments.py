@@ -94,9 +94,9 @@ def test_what_torch_keeps_and_cannot_load_again_is_skipped_with_the_reason(tmp_p
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
-        ({"backend": "aot-inductor", "mode": "training"}, "aot-inductor keeps a forward pass alone; take `mode: inference`"),
-        ({"backend": "aot-precompile", "mode": "training"}, "aot-precompile keeps a forward pass alone; take `mode: inference`"),
-        ({"backend": "export", "mode": "training", "scope": "step"}, "export captures a model, and no step.*take `scope: model`"),
+        ({"backend": "aot-inductor", "mode": "training"}, "aot-inductor keeps only a forward pass; use `mode: inference`"),
+        ({"backend": "aot-precompile", "mode": "training"}, "aot-precompile keeps only a forward pass; use `mode: inference`"),
+        ({"backend": "export", "mode": "training", "scope": "step"}, "export captures a model, not a step.*use `scope: model`"),
     ],
 )
 def test_a_mode_that_an_experiment_has_not_is_skipped(entry, reason):

@@ -94,5 +94,5 @@ def test_what_was_found_is_what_every_later_stage_opens(tmp_path):
     opened = workload("mlp", tmp_path)
     opened().prepare()
     assert opened(11).open("eager").items == opened(11).open("dynamo-eager").items == 11
-    with pytest.raises(AssertionError, match="what nobody looked for"):
+    with pytest.raises(AssertionError, match="the largest batch was not searched for"):
         opened().open("eager")

@@ -63,7 +63,7 @@ def test_losses_that_are_sums_or_projections_and_models_that_drop_out_are_held_a
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        ("normalised", "is no part of what it computes of the whole (loss), as with batch norm"),
+        ("normalised", "computes loss differently for part of a batch than for the whole batch, as with batch norm"),
         ("one_row", "1 rows are too few for 2 processes"),
         ("noisy", "draws random numbers besides dropout"),
     ],
@@ -96,9 +96,9 @@ def test_one_case_for_each_number_of_processes_and_what_it_owes() -> None:
             {"processes": 2},
             "torchbench.processes: says how many share a layout, and no `layouts` are listed; add `layouts: [ddp]`",
         ),
-        ({"layouts": ["ddp"], "backend": "inductor"}, "layouts: stands in place of `backend`; leave one of them out"),
+        ({"layouts": ["ddp"], "backend": "inductor"}, "layouts: replaces `backend`; remove one of them"),
         ({"layouts": ["ddp", "ddp"]}, "layouts: ddp is there twice; take one of them out"),
-        ({"layouts": ["dpp"]}, "layouts: 'dpp' is none of ddp, fsdp, and no import path; did you mean 'ddp'?"),
+        ({"layouts": ["dpp"]}, "layouts: 'dpp' is neither one of ddp, fsdp nor an import path; did you mean 'ddp'?"),
         ({"layouts": ["pipeline"]}, "layouts: pipeline is of suite training_loss; take one of ddp, fsdp"),
         (
             {"layouts": [{"layout": "ddp", "reshard": False}]},

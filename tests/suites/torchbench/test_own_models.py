@@ -46,7 +46,7 @@ def test_arguments_reach_the_factory_and_the_batch_is_the_first_dimension():
 @pytest.mark.parametrize(("model", "words"), [
     ("planted_models", "neither package.module:NAME nor path:FILE,class:NAME"),
     ("no_such_package.models:Model", "cannot be imported: No module named 'no_such_package'"),
-    ("path:/nowhere.py,class:Model", "there is no Python file /nowhere.py"),
+    ("path:/nowhere.py,class:Model", "no Python file /nowhere.py"),
     ("path:/nowhere.py", "neither package.module:NAME"),
 ])  # fmt: skip
 def test_a_model_that_is_not_there_is_named(model, words):

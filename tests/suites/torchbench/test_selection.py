@@ -21,8 +21,8 @@ def test_names_and_patterns(wanted, chosen):
 
 @pytest.mark.parametrize(("wanted", "words"), [
     (Selection(models=("resnet",)), "no model 'resnet' among 6; did you mean 'resnet"),
-    (Selection(exclude_exact=("vgg",)), "exclude_exact: there is no model 'vgg'"),
-    (Selection(filter=("(",)), r"filter: '\(' is no regular expression"),
+    (Selection(exclude_exact=("vgg",)), r"exclude_exact: none of the \d+ models is called 'vgg'"),
+    (Selection(filter=("(",)), r"filter: '\(' is not a regular expression"),
     (Selection(filter=("nothing",)), "none of 6 models is chosen"),
     (Selection(partitions=3, partition=3), "partition: 3 is not in 0..2"),
     (Selection(partitions=7, partition=6), "would leave some empty"),

@@ -96,7 +96,7 @@ def test_a_stage_of_a_pipeline_is_saved_under_the_whole_models_names() -> None:
     put_back(state, stage, optimizer, names)
     assert torch.equal(stage[0].weight, weight)
     assert float(optimizer.state[stage[0].weight]["step"]) == 7
-    with pytest.raises(BadModel, match=r"trains tensors that the model has not.*0\.weight"):
+    with pytest.raises(BadModel, match=r"trains tensors that the model does not have.*0\.weight"):
         names_in_whole(stage, {"weight": 1, "bias": 2})
 
 

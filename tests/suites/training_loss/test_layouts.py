@@ -149,7 +149,7 @@ def test_a_right_layout_with_dropout_is_judged_over_seeds(bench) -> None:
         ("a tensor-parallel bias added twice", "all 2 ranks first, by the loss at step 0"),
         ("a pipeline that drops a micro-batch", "all 2 ranks first, by the loss at step 0"),
         ("a checkpoint without the optimizer's state", "at step 8"),
-        ("dropout alike on all ranks", "rank 1 draws the masks that another rank draws, for rows of its own"),
+        ("dropout alike on all ranks", "rank 1 draws the same masks as another rank, although its rows differ"),
     ],
 )
 def test_injected_fault_names_rank_and_step(bench, name: str, said: str) -> None:
@@ -382,17 +382,17 @@ def test_the_plan_is_a_case_for_each_number_of_processes() -> None:
     [
         (
             {"layouts": ["dpp"]},
-            "layouts: 'dpp' is none of ddp, fsdp, tensor, pipeline, hsdp, fsdp_tensor, and no import path; did you mean 'ddp'?",
+            "layouts: 'dpp' is neither one of ddp, fsdp, tensor, pipeline, hsdp, fsdp_tensor nor an import path; did you mean 'ddp'?",
         ),
         ({"layouts": ["ddp", "ddp"]}, "layouts: ddp is there twice"),
-        ({"layouts": ["ddp"], "backend": "inductor"}, "layouts: stands in place of `backend`"),
+        ({"layouts": ["ddp"], "backend": "inductor"}, "layouts: replaces `backend`"),
         ({"layouts": ["ddp"], "batch_size": 3, "processes": 4}, "3 are too few for 4 processes"),
         ({"processes": 2}, "processes: says how many share a layout, and no `layouts` are listed"),
         ({"layouts": ["pipeline"]}, "pipeline needs `split`"),
         ({"layouts": ["ddp"], "precision": ["fp32", "amp_fp16"]}, "precision amp_fp16 needs a loss scaler"),
-        ({"layouts": ["hsdp"]}, "hsdp needs two groups or more of 2 processes (`inner`), and 2 are none; write `processes: 4`"),
+        ({"layouts": ["hsdp"]}, "hsdp needs at least two groups of 2 processes (`inner`), but has 2; set `processes: 4`"),
         ({"layouts": ["fsdp_tensor"], "processes": [4, 6]}, ""),
-        ({"layouts": [{"layout": "fsdp_tensor", "inner": 4}], "processes": [8, 6]}, "and 6 are none; write `processes: 8`, or"),
+        ({"layouts": [{"layout": "fsdp_tensor", "inner": 4}], "processes": [8, 6]}, "but has 6; set `processes: 8` or"),
         ({"layouts": ["fsdp_tensor"], "batch_size": 1, "processes": 4}, "1 are too few for 4 processes"),
         ({"layouts": ["fsdp_tensor"], "batch_size": 2, "processes": 4}, ""),
         ({"layouts": [{"layout": "ddp", "inner": 4}]}, "`inner` is of hsdp, fsdp_tensor, and ddp has none; leave it out there"),

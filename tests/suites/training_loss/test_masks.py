@@ -80,7 +80,7 @@ def test_other_numbers_of_the_same_kind_are_other_masks(seed):
 def test_what_is_no_dropout_of_that_kind_has_no_excuse(candidate):
     found = compared(candidate)
     assert found.masks is Masks.ALIGNED
-    assert "these are no other masks" in found.detail
+    assert "these are not other masks" in found.detail
 
 
 def test_the_generators_that_stand_elsewhere_after_a_step_are_named():

@@ -156,7 +156,7 @@ def test_an_optimizer_is_given_the_model_that_it_asks_for(tree) -> None:
 
 
 def test_an_optimizer_that_wants_the_model_where_there_is_none_is_refused(tree) -> None:
-    with pytest.raises(BadOptimizer, match=r"optimizer: own_training:decayed takes the model, which training_loss alone gives"):
+    with pytest.raises(BadOptimizer, match=r"optimizer: own_training:decayed takes the model, which only training_loss passes"):
         make_optimizer("own_training:decayed", [torch.zeros(2)], lr=0.1, device="cpu")
 
 
@@ -196,7 +196,7 @@ def test_no_more_rows_are_taken_than_are_wanted(tree) -> None:
     [
         ({"model": {"factory": "own_training:missing"}}, LookupError, r"model\.factory: own_training has no 'missing'"),
         ({"model": {"factory": "nowhere:Net"}}, LookupError, r"model\.factory: 'nowhere:Net' cannot be imported"),
-        ({"model": {"factory": "path:nowhere.py,class:Net"}}, LookupError, r"model\.factory: there is no Python file"),
+        ({"model": {"factory": "path:nowhere.py,class:Net"}}, LookupError, r"model\.factory: no Python file"),
         ({"model": {"factory": "own_training:no_model"}}, BadModel, r"gives str; it has to give a torch\.nn\.Module"),
         ({"model": {"factory": "own_training:Net", "options": {"gives": "logits"}}}, BadModel, r"name a `loss` of logits"),
         ({"loss": "own_training:vector"}, BadModel, r"loss: own_training:vector gives a tensor of shape \(2,\)"),

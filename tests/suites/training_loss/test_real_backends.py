@@ -143,7 +143,7 @@ def test_an_unknown_backend_is_refused_with_those_that_are_registered(stage, ben
         "open": lambda: workload.open("inductr"),
         "verify": lambda: workload.verify(case.arms),
     }
-    with pytest.raises(LookupError, match=r"'inductr' is no backend of torch .*aot_eager.*inductor"):
+    with pytest.raises(LookupError, match=r"'inductr' is not a backend of torch .*aot_eager.*inductor"):
         calls[stage]()
 
 

@@ -69,9 +69,9 @@ def test_a_folder_is_named_by_its_last_part(folder):
 @pytest.mark.parametrize(
     ("raw", "fault"),
     [
-        ("berd", r"suites\.transformers\.model: there is no preset 'berd'; did you mean 'bert'\?"),
+        ("berd", r"suites\.transformers\.model: unknown preset 'berd'; did you mean 'bert'\?"),
         ("bert-base-uncased", r"a hub id is owner/name, a folder starts with \./ or /"),
-        (["bert", "gtp2"], r"suites\.transformers\.model\[1\]: there is no preset 'gtp2'; did you mean 'gpt2'\?"),
+        (["bert", "gtp2"], r"suites\.transformers\.model\[1\]: unknown preset 'gtp2'; did you mean 'gpt2'\?"),
         ("./nowhere", r"model: there is no nowhere/config\.json; give the folder that save_pretrained wrote"),
         ({"config": {"hidden_size": 3}}, r"model\.config\.model_type: missing"),
         ({"path": "bert", "pretrained": True}, r"model\.pretrained: only a folder or a hub id has this"),
@@ -88,7 +88,10 @@ def test_what_cannot_be_is_refused_before_anything_runs(raw, fault):
 def test_all_faults_are_told_at_once():
     with pytest.raises(BadConfig) as caught:
         resolve_models(["berd", "llamma", "bert"], PLACE)
-    assert [line.partition(": there")[0] for line in str(caught.value).splitlines()] == [f"{PLACE}.model[0]", f"{PLACE}.model[1]"]
+    assert [line.partition(": unknown")[0] for line in str(caught.value).splitlines()] == [
+        f"{PLACE}.model[0]",
+        f"{PLACE}.model[1]",
+    ]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"model_type": 3}'])

@@ -44,7 +44,7 @@ def test_what_was_found_is_what_every_later_stage_opens(mode, per_row):
     before = open_workload(only, context())
     before.prepare()
     assert before.open_sized("eager", 5).items == 5 * per_row
-    with pytest.raises(AssertionError, match="what nobody looked for"):
+    with pytest.raises(AssertionError, match="the largest batch was not searched for"):
         before.open("eager")
     after = open_workload(only, replace(context(), largest_batch=3))
     assert {after.open(arm).items for arm in only.arms} == {3 * per_row}

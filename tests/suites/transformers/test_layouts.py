@@ -69,7 +69,7 @@ def test_one_case_for_each_number_of_processes_and_what_it_owes() -> None:
     ("entry", "said"),
     [
         ({"processes": 2}, "suites.transformers.processes: says how many share a layout, and no `layouts` are listed"),
-        ({"layouts": ["ddp"], "candidate": "inductor"}, "layouts: stands in place of `candidate`; leave one of them out"),
+        ({"layouts": ["ddp"], "candidate": "inductor"}, "layouts: replaces `candidate`; remove one of them"),
         ({"layouts": ["ddp"], "mode": ["training", "generation"]}, "layouts: share a training, and generation has none"),
         ({"layouts": ["ddp"], "batch_size": [8, 1]}, "batch_size: 1 rows are too few for 2 processes; write `batch_size: 2`"),
         ({"layouts": ["ddp"], "precision": "amp_fp16"}, "precision: amp_fp16 needs a loss scaler, which layouts have none of"),

@@ -61,7 +61,7 @@ def test_a_backend_by_name_or_import_or_not_at_all():
     check_candidate(Candidate(backend="inductor"), Mode.INFERENCE)
     check_candidate(Candidate(backend=f"{__name__}:passthrough"), Mode.INFERENCE)
     with pytest.raises(
-        LookupError, match=r"candidate: 'inducto' is no backend of torch .*registered: none, torchscript, export, .*inductor"
+        LookupError, match=r"candidate: 'inducto' is not a backend of torch .*registered: none, torchscript, export, .*inductor"
     ):
         check_candidate(Candidate(backend="inducto"), Mode.INFERENCE)
     with pytest.raises(LookupError, match=r"candidate: .* cannot be imported"):
@@ -101,7 +101,7 @@ def test_replays_of_cuda_graphs_begin_a_step(monkeypatch):
 
 
 def test_preparing_finds_what_cannot_run():
-    with pytest.raises(LookupError, match="is no backend"):
+    with pytest.raises(LookupError, match="is not a backend"):
         workload(**tiny("bert"), candidate="inducto").prepare()
     with pytest.raises(Unsupported, match="torchscript translates"):
         workload(**tiny("bert"), candidate="torchscript", mode="training").prepare()

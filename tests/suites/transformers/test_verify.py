@@ -82,7 +82,7 @@ def test_the_arms_see_the_same_bytes():
     ("entry", "reason"),
     [
         ({"precision": "tf32"}, "precision tf32 needs an NVIDIA GPU"),
-        ({"attention": "flash_attention_2"}, "attention flash_attention_2 computes in fp16 and bf16 alone"),
+        ({"attention": "flash_attention_2"}, "attention flash_attention_2 computes only in fp16 and bf16"),
     ],
 )
 def test_what_this_machine_lacks_is_a_reason_to_skip(entry, reason):

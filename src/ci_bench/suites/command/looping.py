@@ -46,7 +46,7 @@ def steps_of(loop: Callable[..., Any], arguments: Mapping[str, Any], target: str
     """
     yielded = loop(**arguments)
     if not hasattr(yielded, "__next__"):
-        raise BadLoop(f"{target} is no generator, it returned a {type(yielded).__name__}; have it {EXAMPLE}")
+        raise BadLoop(f"{target} is not a generator, it returned a {type(yielded).__name__}; have it {EXAMPLE}")
     return yielded  # type: ignore[no-any-return]
 
 
@@ -103,7 +103,7 @@ def main(argv: Sequence[str]) -> None:
     """Run the loop that `argv` names, and write its steps where CI_BENCH_OUTPUT says; without one they are counted only."""
     parser = argparse.ArgumentParser(prog="python -m ci_bench.suites.command.looping")
     parser.add_argument("target", metavar="package.module:function")
-    parser.add_argument("--steps", type=int, help="end the loop after so many")
+    parser.add_argument("--steps", type=int, help="end the loop after this many steps")
     parser.add_argument("--arguments", type=json.loads, default={}, metavar="JSON", help="keyword arguments of the function")
     given = parser.parse_args(argv)
     file = os.environ.pop(OUTPUT_VARIABLE, "")  # what the loop tells by ci_bench.step would be there twice

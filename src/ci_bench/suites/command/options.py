@@ -113,11 +113,11 @@ def parse(values: Mapping[str, Any]) -> Options:
     else:
         commands = _commands(given)
         if losses is not None and losses.get("steps") is not None:
-            _complain(name, "losses.steps", "only a `loop` can be ended after so many; have the command take no more")
+            _complain(name, "losses.steps", "only a `loop` can be ended after a number of steps; limit the command itself")
     given = {option: value for option, value in given.items() if option not in {"command", "arms"}}
     reference = given.pop("reference", next(iter(commands)))
     if reference not in commands:
-        _complain(name, "reference", f"{reference!r} is none of the arms ({', '.join(commands)})")
+        _complain(name, "reference", f"{reference!r} is not one of the arms ({', '.join(commands)})")
     _require_format(given, has_losses=losses is not None)
     counting = Counting(given.pop("instructions", Counting.NEVER))
     if counting is not Counting.NEVER and (losses is not None or given.get("format") is not None):

@@ -271,7 +271,7 @@ def _checks(arm: str, selection: Selection) -> tuple[Check, ...]:
     found = (Check(name="benchmarks", arm=arm, outcome=outcome, detail=(detail + skipped)[:5000]),)
     if not selection.undirected:
         return found
-    said = f"not used, since nobody says which way is better (add `better` under `metrics`): {_listed(selection.undirected)}"
+    said = f"not used, because it is unknown which way is better (add `better` under `metrics`): {_listed(selection.undirected)}"
     return (*found, Check(name="direction", arm=arm, outcome=Outcome.UNKNOWN, detail=said[:5000], informative=True))
 
 

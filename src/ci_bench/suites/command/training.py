@@ -148,7 +148,7 @@ def timing(ranks: Ranks, times: Sequence[Sequence[float]], arm: str, *, launch: 
     if not values:
         raise BadOutput(f"losses.warmup_steps: {len(slowest)} steps have a time, and none is left after the first {warmup_steps}")
     if min(slowest) <= 0:
-        raise BadOutput(f"step {slowest.index(min(slowest))} took no time: what is read as its time is none, or clocks go back")
+        raise BadOutput(f"step {slowest.index(min(slowest))} has no positive duration; check the field that holds its time")
     taken = Launch(launch=launch, values=_thinned(values), warmup=_thinned(warmup))
     return (STEP_TIME.of(arm, taken, lane=Lane.WALL, items=_items(ranks)),)
 

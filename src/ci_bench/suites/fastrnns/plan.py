@@ -139,7 +139,7 @@ def _complaints(entry: Entry) -> Iterator[str]:
     for arm in (one.name for one in entry.arms if one.name in references):
         yield f"arms: {arm} is the name of a reference arm; a backend by that name needs another"
     if entry.usual is not None and entry.compile_modes:
-        yield "compile: holds for `arms`; list the modes there, in place of `compile_modes`"
+        yield "compile: applies to `arms`; list the modes there instead of in `compile_modes`"
     if entry.usual is not None and not any(one.form is Form.COMPILE for one in variants):
         yield f"compile: none of the variants {names} is compiled; add one that is, or leave it out"
     if "dropout" in entry.given and "dropout" not in used:
@@ -150,7 +150,7 @@ def _complaints(entry: Entry) -> Iterator[str]:
     if entry.options.num_layers == 1:
         yield from (_no_dropout(one) for one in variants if one.task is Task.DROPOUT)
     if entry.options.hidden_size == 1 and any(one.task is Task.LAYERNORM for one in variants):
-        yield "hidden_size: one feature by itself leaves nothing to normalise; set 2 or more, or leave layer normalisation out"
+        yield "hidden_size: a single feature leaves nothing to normalise; set 2 or more, or leave layer normalisation out"
 
 
 def _no_dropout(variant: Variant) -> str:

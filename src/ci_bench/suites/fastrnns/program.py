@@ -48,7 +48,7 @@ class TimedProgram:
         self._settling = SETTLING_ROUNDS if job.variant.form.is_torchscript else 0
         self.epsilon = rounding_of(job)
         apart = job.variant.structure == "library_layernorm"
-        self.unrefereed = "the norms beside the module do not enter its results, and the reference's do" if apart else ""
+        self.unrefereed = "the norms next to the module do not enter its results, but the reference's norms do" if apart else ""
         self._given = (*given.inputs, *given.states, gradient)
         self._prepared = tuple(value.data for value in self._given)
         self._before: tuple[Tensor, ...] = ()

@@ -46,7 +46,7 @@ def reference_for(job: Job) -> Reference:
     task = job.variant.task
     if job.variant.structure == "library_layernorm":
         # The norms beside the module change nothing in its results, and lead nowhere backward.
-        return Reference(words="nn.LSTM in double precision, forward alone", job=_as(job, "aten"), backward=False)
+        return Reference(words="nn.LSTM in double precision, forward only", job=_as(job, "aten"), backward=False)
     if task in PLAIN_LAYERS:
         return Reference(words=PLAIN, job=job, backward=not job.variant.forward_only)
     names = {Task.GRU: "nn.GRU", Task.RNN_RELU: "nn.RNN", Task.RNN_TANH: "nn.RNN"}

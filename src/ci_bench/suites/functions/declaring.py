@@ -205,7 +205,7 @@ def benchmark(function: Callable[..., Any] | None = None, /, **keywords: Any) ->
 def _declare(function: Callable[..., Any], keywords: Mapping[str, Any]) -> Benchmark[..., Any]:
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None:
-        raise BadConfig(f"ci_bench.benchmark: {function!r} is no function; its arguments are keywords")
+        raise BadConfig(f"ci_bench.benchmark: {function!r} is not a function; pass all arguments by keyword")
     made = Benchmark(function=function, keywords=dict(keywords))
     name = keywords.get("provider", function.__name__)
     made.providers.append(Provider(arm=_arm(function, str(name), reference=False), function=function))

@@ -97,7 +97,7 @@ def dtype_of(named: Any) -> torch.dtype:
     found = named if isinstance(named, torch.dtype) else DTYPES.get(str(named)) or getattr(torch, str(named), None)
     if isinstance(found, torch.dtype):
         return found
-    raise ValueError(f"dtype {named!r} is none of {', '.join(DTYPES)}, nor a type of torch")
+    raise ValueError(f"dtype {named!r} is neither one of {', '.join(DTYPES)} nor a type of torch")
 
 
 @dataclass(kw_only=True, slots=True)

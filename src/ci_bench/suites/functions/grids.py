@@ -220,12 +220,12 @@ def _check_arms(declared: Declaration) -> None:
         if {*arm.parameters} != {*declared.parameters}:
             owed = ", ".join(declared.parameters) or "nothing"
             raise declared.fault(
-                "provider", f"{arm.name} takes {', '.join(arm.parameters) or 'nothing'} in place of {owed}", line=arm.line
+                "provider", f"{arm.name} takes {', '.join(arm.parameters) or 'nothing'} instead of {owed}", line=arm.line
             )
     if sum(arm.reference for arm in declared.arms) > 1:
         raise declared.fault("provider", "two are marked as the reference; mark one")
     if len(names) > MOST_ARMS:
-        raise declared.fault("provider", f"{len(names)} of them, and {MOST_ARMS} are the most")
+        raise declared.fault("provider", f"{len(names)} of them; at most {MOST_ARMS} are allowed")
 
 
 def _listed(declared: Declaration) -> Iterator[Mapping[str, Any]]:

@@ -58,7 +58,7 @@ def benchmarks(file: str) -> tuple[Benchmark[..., Any], ...]:
     """
     path = Path(file).resolve()
     if not path.is_file():
-        raise BadConfig(f"{file}: there is no such file in {Path.cwd()}")
+        raise BadConfig(f"{file}: not found in {Path.cwd()}")
     source = source_of(Path(), file)
     kept = _KEPT.get(str(path))
     name, _ = _module_name(Path(file))

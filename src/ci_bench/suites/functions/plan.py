@@ -196,7 +196,7 @@ def _below(folder: Path, path: str) -> Iterator[str]:
         raise BadConfig(f"suites.functions: {path}: cannot be looked for: {error}") from error
     kept = [one for one in inside if not any(part.startswith(".") or part in _PASSED_OVER for part in one.parts)]
     if not kept:
-        raise NothingInTree(f"suites.functions: {path}: there is no Python file in {folder.resolve()}; correct the path")
+        raise NothingInTree(f"suites.functions: {path}: no Python file found in {folder.resolve()}; correct the path")
     yield from (one.as_posix() for one in kept)
 
 

@@ -48,7 +48,7 @@ def find(case: Case) -> tuple[Benchmark[..., Any], Mapping[str, Any]]:
     except BadConfig as error:
         raise BadBenchmark(str(error)) from error
     if values is None:
-        raise BadBenchmark(str(declared.fault("cases", f"[{label}] is none of them on this side")))
+        raise BadBenchmark(str(declared.fault("cases", f"[{label}] is not one of them on this side")))
     if {*declared.ordered_arms} != {*case.arms}:
         raise BadBenchmark(f"{file}: {function} has the providers {', '.join(declared.ordered_arms)} on this side")
     return found[-1], values

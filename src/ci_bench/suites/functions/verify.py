@@ -299,7 +299,7 @@ def _coarse(arm: str, seen: Mapping[str, Tensor], reference: Mapping[str, Tensor
 def _of_nothing(bench: Bench, arms: tuple[str, ...], launch: int) -> Evidence:
     """Calls that return nothing can be timed, but not compared."""
     if len(arms) > 1:
-        raise BadBenchmark(f"{arms[0]} returns nothing, so that the others cannot be compared with it; return what it computed")
+        raise BadBenchmark(f"{arms[0]} returns nothing, so the others cannot be compared with it; return the result")
     with bench.opened(arms[0], Draw(seed=bench.seed)) as built:
         built.take()
     check = Check(name=AGREES, arm=arms[0], outcome=Outcome.UNKNOWN, detail="it returns nothing that could be compared")
@@ -392,7 +392,7 @@ def _over_seeds(bench: Bench, arm: str, prepared: Expected) -> tuple[Outcome, st
         return None
     if wrong:
         return Outcome.FAIL, f"it draws other random numbers than the reference, and these do not explain that {wrong}"
-    return Outcome.PASS, f"it draws other random numbers than the reference, and over {SEEDS} seeds cannot be told from it"
+    return Outcome.PASS, f"it draws other random numbers than the reference, and is indistinguishable from it over {SEEDS} seeds"
 
 
 def _how(before: Mapping[str, Tensor], after: Mapping[str, Tensor], found: Agreement) -> str:
@@ -421,17 +421,17 @@ def _jump(found: Agreement, expected: Expected) -> str:
                 words = f"{name}{list(place)} is {float(value[place]):.3g}, and {float(run[name][place]):.3g} in another run"
     if not words:
         return ""
-    kink = f"{words} of the reference, from inputs that are off by one rounding, as next to a kink (of ReLU, say)"
-    return f"; {kink}; values follow from the case's id: another size has others, and of a larger one a kink moves less"
+    kink = f"{words} of the reference, from inputs that are off by one rounding, for example next to a kink of ReLU"
+    return f"; {kink}; the values depend on the case's id: another size has others, and in a larger one a kink matters less"
 
 
 def _other_inputs(asked: Sequence[Given], owed: Sequence[Given]) -> str:
     words = [", ".join(f"{_word(one.dtype)}{list(one.shape)}" for one in listed) or "none" for listed in (asked, owed)]
     constant = [place for place, pair in enumerate(zip(asked, owed, strict=False)) if pair[0].constant != pair[1].constant]
     if words[0] == words[1]:
-        what = f"input {constant[0]} is constant in one alone" if constant else "they differ in device, gradient or range"
+        what = f"input {constant[0]} is constant in only one of them" if constant else "they differ in device, gradient or range"
         return f"it asks for other inputs than the reference: {what}"
-    return f"it asks for other inputs than the reference ({words[0]} in place of {words[1]}), which would have other values"
+    return f"it asks for other inputs than the reference ({words[0]} instead of {words[1]}), so their values would differ"
 
 
 def _word(dtype: torch.dtype) -> str:
@@ -449,7 +449,7 @@ def verify_followed(bench: Bench, arm: str, built: Built, before: Mapping[str, T
     if not after:
         return Check(name=FRESH, arm=arm, outcome=Outcome.UNKNOWN, detail="it returns nothing to look at", informative=True)
     if alike(before, after) and alike(after, own.runs[0]):
-        detail = "it computes the same from any inputs, so that a replayed result would be right as well"
+        detail = "it computes the same from any inputs, so a replayed result would be right, too"
         return Check(name=FRESH, arm=arm, outcome=Outcome.UNKNOWN, detail=detail, informative=True)
     found = own.agreement(after)
     if found.outcome is Outcome.FAIL and not own.repeats:
@@ -487,7 +487,7 @@ def _work(bench: Bench, expected: Expected) -> dict[str, Fact]:
     if said is None:
         return {}
     if not isinstance(said, Mapping) or not {*said} <= {*WORK} or not all(_is_amount(value) for value in said.values()):
-        raise BadBenchmark(f"work: {said!r} is no mapping of {' and '.join(map(repr, WORK))} to positive numbers")
+        raise BadBenchmark(f"work: {said!r} is not a mapping of {' and '.join(map(repr, WORK))} to positive numbers")
     kinds = [one.dtype for one in expected.given if one.dtype.is_floating_point]
     precision = next((PRECISIONS[kind] for kind in kinds if kind in PRECISIONS), "fp32")
     facts: dict[str, Fact] = {WORK[name]: float(value) for name, value in said.items()}

@@ -72,7 +72,7 @@ def _typed(name: str, value: Any, current: Any) -> Any:
     if truth and value not in {True, False}:
         raise LookupError(f"inductor.{name}: {value!r} is neither true nor false")
     if number and isinstance(value, str):
-        raise LookupError(f"inductor.{name}: {value!r} is no number")
+        raise LookupError(f"inductor.{name}: {value!r} is not a number")
     return type(current)(value) if number else value
 
 

@@ -86,14 +86,14 @@ def _check_names(known: Sequence[str], wanted: Selection) -> None:
     for field, names in (("models", wanted.models), ("exclude_exact", wanted.exclude_exact)):
         for name in names:
             if name not in known:
-                raise BadConfig(f"{WHERE}.{field}: there is no model {name!r} among {len(known)}{nearest(name, known)}")
+                raise BadConfig(f"{WHERE}.{field}: none of the {len(known)} models is called {name!r}{nearest(name, known)}")
 
 
 def _search(field: str, pattern: str, name: str) -> bool:
     try:
         return re.search(pattern, name, re.IGNORECASE) is not None
     except re.error as error:
-        raise BadConfig(f"{WHERE}.{field}: {pattern!r} is no regular expression: {error}") from error
+        raise BadConfig(f"{WHERE}.{field}: {pattern!r} is not a regular expression: {error}") from error
 
 
 def _share(names: tuple[str, ...], wanted: Selection) -> tuple[str, ...]:
@@ -293,11 +293,11 @@ def _check(options: Options) -> None:
     )
     if settings.nopython and training and settings.scope is Scope.STEP:
         message = (
-            f"{WHERE}.nopython: a whole training step breaks the graph at backward; take `scope: model`, or mode inference alone"
+            f"{WHERE}.nopython: a whole training step breaks the graph at backward; use `scope: model`, or only mode inference"
         )
         raise BadConfig(message)
     if not training and any(arm.compiled_autograd for arm in options.candidates.values()):
-        raise BadConfig(f"{WHERE}.compile.compiled_autograd: inference has no backward pass; take `mode: training`")
+        raise BadConfig(f"{WHERE}.compile.compiled_autograd: inference has no backward pass; use `mode: training`")
     kept = [arm for arm in options.candidates.values() if arm.experiment is Experiment.CACHING_PRECOMPILE]
     if kept and len(options.candidates) > 1:
         raise BadConfig(

@@ -50,7 +50,7 @@ def look_at_parts(options: Options, load: Callable[[], Loaded], device: str) -> 
     """
     loaded = load()
     if loaded.batch_size is None or not loaded.batched:
-        raise Unsupported(f"layouts: the batch of {options.model} cannot be cut into rows, so that no processes can share it")
+        raise Unsupported(f"layouts: the batch of {options.model} cannot be cut into rows, so processes cannot share it")
     rows, place_ = loaded.batch_size, place(options, loaded, device=device)
     is_random = _is_random(place_)
     with without_dropout():

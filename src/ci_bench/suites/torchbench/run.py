@@ -193,7 +193,7 @@ class ModelWorkload:
     def _load(self, *, quantized: bool = True) -> Loaded:
         """A fresh model, always from the same seed; quantised where the case asks for that, and the arm is to be."""
         settings = self._options.settings
-        assert settings.largest is None or settings.batch_size, "what nobody looked for is not measured"  # noqa: S101 - our own bug
+        assert settings.largest is None or settings.batch_size, "the largest batch was not searched for"  # noqa: S101 - our own bug
         with worded(Word.MODEL_FAIL_TO_LOAD, Word.OOM):
             seed_everything(self._options.settings.seed)
             loaded = find_loader(self._options.source)(self._options, self._context.device)

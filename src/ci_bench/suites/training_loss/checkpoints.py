@@ -115,8 +115,8 @@ def names_in_whole(model: nn.Module, whole: Mapping[str, int]) -> dict[str, str]
     if unknown:
         listed = ", ".join(unknown[:3])
         raise BadModel(
-            f"checkpoint: the layout trains tensors that the model has not, so that no other layout can load them: {listed}; "
-            "name `checkpoint.save` and `checkpoint.load` of your own, or leave `checkpoint` out"
+            f"checkpoint: the layout trains tensors that the model does not have, so no other layout can load them: {listed}; "
+            "set your own `checkpoint.save` and `checkpoint.load`, or remove `checkpoint`"
         )
     return found
 

@@ -133,7 +133,7 @@ def _tensor_parallel(whole: Whole, layout: Layout, mesh: Any) -> Whole:
     styles = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
     plan = dict(planned(whole.model, layout.plan or USUAL_PLAN))
     if not plan:
-        raise BadModel(f"layouts: no linear module of the model fits the plan of {layout.layout}; give it a `plan` of its own")
+        raise BadModel(f"layouts: no linear module of the model fits the plan of {layout.layout}; set its `plan`")
     parallelize_module(whole.model, mesh, {name: styles[style]() for name, style in plan.items()})
     return whole
 

@@ -102,7 +102,7 @@ def compare_masks(arm: str, reference: Draws, candidate: Draws, *, first_losses:
     in which it compiled.
     """
     if not (reference.is_finite and candidate.is_finite):
-        return _answer(arm, Masks.ALIGNED, "a step from the start is not finite, so that masks cannot be compared")
+        return _answer(arm, Masks.ALIGNED, "a step from the start is not finite, so masks cannot be compared")
     if reference.spread <= NOISE * reference.noise:
         if reference.spread <= UNREPEATABLE * reference.size:
             return _answer(arm, Masks.NO_DROPOUT, "the model draws no random numbers in training")
@@ -116,7 +116,7 @@ def compare_masks(arm: str, reference: Draws, candidate: Draws, *, first_losses:
         return _of_matching(arm, seen, reference, candidate, first_losses)
     share = candidate.spread / reference.spread
     if candidate.nearest < REPEATED * reference.spread or not LEAST_SPREAD <= share <= LARGEST_SPREAD:
-        told = f"{seen}, and they vary {share:.2g} times as much: these are no other masks, so every step is compared as it is"
+        told = f"{seen}, and they vary {share:.2g} times as much: these are not other masks, so every step is compared as it is"
         return _answer(arm, Masks.ALIGNED, told)
     return _answer(arm, Masks.DIFFER, f"{seen}: it draws other random numbers{_standing(reference, candidate)}")
 

@@ -130,9 +130,7 @@ def _check_layouts(options: Mapping[str, Any], place: str) -> None:
 
 def _layout_faults(options: Mapping[str, Any]) -> Iterator[str]:
     layouts = [read_layout(word) for word in options["layouts"]]
-    yield from (
-        f"layouts: stands in place of `{other}`; leave one of them out" for other in ("backend", "arms") if other in options
-    )
+    yield from (f"layouts: replaces `{other}`; remove one of them" for other in ("backend", "arms") if other in options)
     if Precision.AMP_FP16 in options.get("precision", ()):
         yield f"layouts: precision {Precision.AMP_FP16} needs a loss scaler, which layouts have none of; take amp_bf16"
     names = [layout.name for layout in layouts]
@@ -142,7 +140,7 @@ def _layout_faults(options: Mapping[str, Any]) -> Iterator[str]:
         word = layout.layout
         if word not in LAYOUTS and ":" not in word:
             hint = meant(word, LAYOUTS)
-            yield f"layouts: {word!r} is none of {', '.join(LAYOUTS)}, and no import path{hint}"
+            yield f"layouts: {word!r} is neither one of {', '.join(LAYOUTS)} nor an import path{hint}"
         if layout.own_rows and batch < max(counts) // layout.sharing:
             yield f"layouts: {layout.name} shares the rows of a batch, and {batch} are too few for {max(counts)} processes"
         yield from idle_options(layout)
@@ -159,8 +157,8 @@ def _mesh_faults(layout: Layout, counts: Sequence[int]) -> Iterator[str]:
         if count % inner or count == inner:
             least = inner * max(PAIR, math.ceil(count / inner))
             yield (
-                f"layouts: {word} needs two groups or more of {inner} processes (`inner`), and {count} are none; "
-                f"write `processes: {least}`, or another `inner`"
+                f"layouts: {word} needs at least two groups of {inner} processes (`inner`), but has {count}; "
+                f"set `processes: {least}` or another `inner`"
             )
 
 

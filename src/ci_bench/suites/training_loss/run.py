@@ -361,7 +361,7 @@ def _unrefereed(model: torch.nn.Module, start: Mapping[str, Tensor], *, pipeline
         return "its processes are stages of a pipeline, none of which has the whole model"
     own = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     if own != {name: tuple(value.shape) for name, value in start.items()}:
-        return "its layout renames or reshapes the model's parameters, so that nothing says which is which"
+        return "its layout renames or reshapes the model's parameters, so they cannot be matched"
     return ""
 
 

@@ -256,7 +256,7 @@ def check_own_code(options: Options, trainee: Trainee, batch: Batch) -> None:
         raise BadModel(f"{named} gives {shown}; a loss is one number with a gradient")
     rows = len(batch["labels"])
     if options.evaluation and not (isinstance(logits, Tensor) and logits.ndim == 2 and len(logits) == rows):  # noqa: PLR2004
-        raise BadModel(f"{named}: accuracy needs logits of [rows, classes]; set evaluation: false where there are none")
+        raise BadModel(f"{named}: accuracy needs logits of [rows, classes]; without them, set evaluation: false")
 
 
 def _plain_step(

@@ -149,7 +149,7 @@ class Verifier:
             shutil.rmtree(self.shelf.folder, ignore_errors=True)
         traces = [self._run(Recipe(arm=REFERENCE_ARM, role=Role.REFERENCE, seed=seed))]
         drawn = self._drawn()
-        detail = f"ranks draw masks of their own ({', '.join(drawn)})" if drawn else "a step draws no random numbers"
+        detail = f"ranks draw their own masks ({', '.join(drawn)})" if drawn else "a step draws no random numbers"
         masks: list[ArmMasks] = []
         for arm in arms:
             if arm == REFERENCE_ARM:

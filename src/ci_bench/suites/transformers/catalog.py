@@ -80,7 +80,7 @@ def _resolve(given: Mapping[str, Any], where: str) -> Model:
         name = path.rpartition("/")[2]
     else:
         advice = "a hub id is owner/name, a folder starts with ./ or /"
-        raise BadConfig(f"{where}: there is no preset {path!r}{nearest(path, PRESETS)} ({advice})")
+        raise BadConfig(f"{where}: unknown preset {path!r}{nearest(path, PRESETS)} ({advice})")
     return Model(name=_name(given, name), path=path, config=dict(config), stored=True, **plain)
 
 
@@ -96,11 +96,11 @@ def _read_folder(folder: Path, where: str) -> Mapping[str, Any]:
     try:
         stored = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise BadConfig(f"{where}: there is no {file}; give the folder that save_pretrained wrote") from error
+        raise BadConfig(f"{where}: {file} not found; give the folder that save_pretrained wrote") from error
     except (OSError, ValueError, RecursionError) as error:
         raise BadConfig(f"{where}: {file} cannot be read: {error}") from error
     if not isinstance(stored, dict) or not isinstance(stored.get("model_type"), str):
-        raise BadConfig(f"{where}: {file} has no model_type, so it is no configuration of transformers")
+        raise BadConfig(f"{where}: {file} has no model_type, so it is not a configuration of transformers")
     return stored
 
 

@@ -200,7 +200,7 @@ class Generation(Fed):
             return checks  # what scores is what was timed
         worst = float(gaps.max())
         which = "own likeliest" if options.sampling is None else "own choice by the same random numbers"
-        alone = ", each prompt by itself and unpadded" if options.ragged else ""
+        alone = ", each prompt separately and unpadded" if options.ragged else ""
         told = f"the timed tokens are the model's {which}{alone} within {worst:.2g} of the logits' size (limit {limit:.2g})"
         if options.ragged and not worst <= limit:
             rows = (~(gaps.amax(dim=0) <= limit)).nonzero()[:SHOWN_ROWS, 0].tolist()

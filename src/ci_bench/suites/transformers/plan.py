@@ -161,7 +161,7 @@ def _arms(options: Mapping[str, Any], place: str) -> list[tuple[Candidate, ...]]
     if "arms" not in options:
         return [() if one is None else (one,) for one in _candidates(options, place)]
     if "none" in options["arms"]:
-        raise BadConfig(f"{place}.arms: none is the eager arm alone; write it as `candidate`, in an entry of its own")
+        raise BadConfig(f"{place}.arms: none means only the eager arm; write it as `candidate`, in a separate entry")
     listed = tuple(compiled_from(word, options.get("compile")) for word in options["arms"])
     written = [_written(word, options) for word in options["arms"]]
     names = [one.arm for one in listed]

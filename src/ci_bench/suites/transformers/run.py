@@ -87,7 +87,7 @@ class TransformersWorkload:
     def open(self, arm: str) -> Program:
         """A fresh program of the arm."""
         sized = self._recipe.options.largest is None or self._context.largest_batch
-        assert sized, "what nobody looked for is not measured"  # noqa: S101 - our own bug if not
+        assert sized, "the largest batch was not searched for"  # noqa: S101 - our own bug if not
         self._opened += 1
         allow_compilations(self._opened)
         return self._open(self._recipe, arm, None)
@@ -131,5 +131,5 @@ def _require(options: Options, device: str) -> None:
         raise Unsupported(f"precision {options.precision} needs an NVIDIA GPU of compute capability 8.0 or newer")
     if options.attention is Attention.FLASH and options.precision in {Precision.FP32, Precision.TF32}:
         raise Unsupported(
-            f"attention {options.attention} computes in fp16 and bf16 alone; precision {options.precision} has neither"
+            f"attention {options.attention} computes only in fp16 and bf16; precision {options.precision} has neither"
         )

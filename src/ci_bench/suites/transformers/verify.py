@@ -181,7 +181,7 @@ class Verifier:
         eager = reference.eager.values
         exact = {name: value.to(eager[name].dtype) for name, value in reference.exact.values.items()}
         looked = agree_coarsely(eager, exact, epsilon=epsilon)
-        detail = f"eager's logits of padded prompts against each prompt by itself in fp64: {looked.detail}"
+        detail = f"eager's logits of padded prompts compared with each prompt separately in fp64: {looked.detail}"
         return (Check(name=ROWS_ALONE, arm=REFERENCE_ARM, outcome=looked.outcome, detail=detail),)
 
     def _held_against(self, reference: Reference, memory: float, arm: str, seen: Observation) -> list[Check]:

@@ -122,7 +122,7 @@ def _opened(session: Session, item: Any, place: str) -> Generator[Callable[[], A
     try:
         _run(item, place)
         if handed.call is None:
-            raise NotMeasured(f"{place}: it ends without a call of the fixture `benchmark`, so that there is nothing to time")
+            raise NotMeasured(f"{place}: it ends without calling the fixture `benchmark`, so there is nothing to time")
         still_callable(handed.call, place, "benchmark")
         yield handed.call
     finally:
@@ -145,7 +145,7 @@ def _run(item: Any, place: str) -> None:
         raise Unsupported(f"{place}: {reason}") from reason
     except (Exception, pytest.fail.Exception) as error:
         kind = "" if isinstance(error, NotMeasured | pytest.fail.Exception) else f"{type(error).__name__}: "
-        fixture = f"there is no fixture {name!r}" if (name := getattr(error, "argname", None)) else ""
+        fixture = f"no fixture is called {name!r}" if (name := getattr(error, "argname", None)) else ""
         said = str(error).partition("\n")[0]
         raise NotMeasured(f"{place}: {fixture or f'{kind}{said}'}"[:MOST_SAID]) from error
 
