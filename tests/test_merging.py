@@ -169,7 +169,7 @@ class TestNothingTwice:
         assert [part.run.id for part in merge([cut, late, other]).head.parts] == ["b", "c"]
 
     def test_two_runs_that_say_they_are_one_attempt_are_refused(self):
-        with pytest.raises(CannotMerge, match="say they are attempt 1"):
+        with pytest.raises(CannotMerge, match="are both attempt 1"):
             merge([_leased(pair(name, seed=seed), 0, 1) for seed, name in enumerate("ab")])
 
 
@@ -192,7 +192,7 @@ REFUSED = {
     "nothing seen": (lambda one: _both(one, environment=replace(one.head.environment, identity={})), "nothing is known of a machine"),
     "no base": (lambda one: replace(one, base=None), "one has base's results"),
     "other options": (lambda one: _planned(one, {"lr": 1}), "planned with other options, s/c0 first"),
-    "a case less": (lambda one: _both(one, cases=one.head.cases[1:], of_base=one.base.cases[1:]), "planned in one alone, s/c0 first"),
+    "a case less": (lambda one: _both(one, cases=one.head.cases[1:], of_base=one.base.cases[1:]), "planned in only one of the two, s/c0 first"),
     "base of another run": (lambda one: replace(one, base=replace(one.base, run=replace(one.base.run, id="x"))), "of different runs"),
     "base of another machine": (
         lambda one: replace(one, base=replace(one.base, environment=replace(one.base.environment, identity={"gpu": "x"}))),

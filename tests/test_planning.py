@@ -53,7 +53,7 @@ SCHEMAS = Path(__file__).parents[1] / "schemas"
 def test_a_plan_is_no_larger_than_a_document():
     row = (None, None)
     assert len(require_room((row,) * MOST_CASES)) == MOST_CASES
-    with pytest.raises(BadInput, match="the plan has 10,001 cases, and a document holds 10,000: measure parts of it"):
+    with pytest.raises(BadInput, match="the plan has 10,001 cases, but a document holds at most 10,000: split it"):
         require_room((row,) * (MOST_CASES + 1))
 
 

@@ -129,7 +129,7 @@ def test_a_suite_that_hangs_is_ended(tree, monkeypatch) -> None:
 def test_an_answer_that_is_none_is_refused(tree, planted) -> None:
     code = f"import os, sys; open(sys.argv[2], 'w').write({planted!r}); os._exit(0)"
     (tree / "src" / "mine" / "suite.py").write_text(code)
-    with pytest.raises(UnknownSuite, match=r"is no suite as docs/plugins\.md has it"):
+    with pytest.raises(UnknownSuite, match=r"is not a suite as described in docs/plugins\.md"):
         open_suites({"mine": "mine.suite:SUITE"}, tree, {"PATH": "/usr/bin:/bin"})
 
 

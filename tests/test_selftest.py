@@ -39,9 +39,9 @@ def test_every_plant_is_asked_about_and_caught():
 @pytest.mark.parametrize(
     ("planted", "missed"),
     [
-        ({"leak": 2e8, "drift": 1.01}, "a planted slowdown is caught"),
-        ({"slow": 2.0, "drift": 1.01}, "a planted memory leak is caught"),
-        ({"slow": 2.0, "leak": 2e8}, "a planted loss defect is caught"),
+        ({"leak": 2e8, "drift": 1.01}, "an injected slowdown is caught"),
+        ({"slow": 2.0, "drift": 1.01}, "an injected memory leak is caught"),
+        ({"slow": 2.0, "leak": 2e8}, "an injected loss defect is caught"),
     ],
 )
 def test_a_plant_that_leaves_no_trace_is_a_wrong_answer(planted, missed):

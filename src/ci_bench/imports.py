@@ -45,7 +45,7 @@ def backend_faults(raw: Any, *, suites: Container[str]) -> Iterator[Fault]:
             near = [known for known in (*BACKENDS, *MODES) if not word.startswith(known) and slips(word, known) == 1]
             if near:
                 kind = "mode of torch.compile" if near[0] in MODES else "backend"
-                yield Fault(path, f"{show(word)} is no {kind} that torch has; did you mean {near[0]!r}?")
+                yield Fault(path, f"{show(word)} is not a {kind} that torch has; did you mean {near[0]!r}?")
 
 
 def import_faults(raw: Any, folders: Sequence[Path], *, suites: Container[str]) -> Iterator[Fault]:
@@ -72,7 +72,7 @@ def _missing_in_file(file: Path, attribute: str, folders: Sequence[Path], *, cer
     if place.is_file():
         return _without([place], attribute)
     beside = [other.name for other in place.parent.glob("*.py")]
-    return f"there is no Python file {place}{meant(place.name, beside) or _CORRECT}" if certain else None
+    return f"no Python file {place}{meant(place.name, beside) or _CORRECT}" if certain else None
 
 
 def _missing_in_module(module: str, attribute: str, folders: Sequence[Path], *, certain: bool) -> str | None:
@@ -84,13 +84,13 @@ def _missing_in_module(module: str, attribute: str, folders: Sequence[Path], *, 
         if not certain or _is_installed(parts[0]):
             return None
         where, near = " or ".join(map(str, folders)), meant(parts[0], _modules(folders))
-        return f"there is no module {parts[0]!r} in {where}, and none is installed{near}; correct the name, or install it"
+        return f"the module {parts[0]!r} is neither in {where} nor installed{near}; correct the name, or install it"
     places = [folder.joinpath(*parts) for folder in homes]
     files = [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()]
     if not files:
         elsewhere = any(_is_there(place) for place in places) or _is_installed(parts[0])
         near = meant(parts[-1], _modules([place.parent for place in places])) or _CORRECT
-        return None if elsewhere or not certain else f"there is no module {module} in {homes[0]}{near}"
+        return None if elsewhere or not certain else f"no module {module} in {homes[0]}{near}"
     return _without(files, attribute)
 
 

@@ -193,11 +193,11 @@ def _apart(one: Mapping[str, object], two: Mapping[str, object]) -> str:
 
 def _other_code(name: SideName, one: Results, two: Results) -> Iterator[str]:
     if one.source.commit is None or two.source.commit is None:
-        yield f"without a git checkout nobody can tell whether {name} is the same code"
+        yield f"without a git checkout, it is unknown whether {name} is the same code"
     elif one.source.commit != two.source.commit:
         yield f"{name} is commit {two.source.commit[:10]}, not {one.source.commit[:10]}"
     elif one.source.dirty is not False or two.source.dirty is not False:
-        yield f"{name} has or may have uncommitted changes, and nobody can tell whether they are the same"
+        yield f"{name} has or may have uncommitted changes, which cannot be compared"
 
 
 def _other_plan(one: Results, two: Results) -> Iterator[str]:
@@ -205,7 +205,7 @@ def _other_plan(one: Results, two: Results) -> Iterator[str]:
     cases: tuple[dict[str, Case], dict[str, Case]] = tuple({row.case.id: row.case for row in of.cases} for of in (one, two))  # type: ignore[assignment]
     if one.run.asked.get("filter") == two.run.asked.get("filter") and cases[0].keys() != cases[1].keys():
         lacking = sorted(cases[0].keys() ^ cases[1].keys())
-        yield f"{len(lacking)} case(s) are planned in one alone, {lacking[0]} first"
+        yield f"{len(lacking)} case(s) are planned in only one of the two, {lacking[0]} first"
     changed = [name for name in cases[0].keys() & cases[1].keys() if cases[0][name] != cases[1][name]]
     if changed:
         yield f"{len(changed)} case(s) are planned with other options, {min(changed)} first"
@@ -219,7 +219,7 @@ def _first_attempts(pairs: Sequence[Pair]) -> list[Pair]:
             key, rank = (run.lease.run, run.lease.number), (run.state is not RunState.COMPLETE, run.lease.attempt, run.id)
             earlier = chosen.setdefault(key, rank)
             if earlier[1] == rank[1] and earlier[2] != rank[2]:
-                said = f"two runs, {earlier[2]} and {rank[2]}, say they are attempt {rank[1]}"
+                said = f"two runs, {earlier[2]} and {rank[2]}, are both attempt {rank[1]}"
                 raise CannotMerge(f"lease {key[1]} of run {key[0]}: {said}")
             chosen[key] = min(earlier, rank)
     kept = {rank[2] for rank in chosen.values()}

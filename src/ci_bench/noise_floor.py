@@ -88,7 +88,7 @@ class NoiseFolder:
         try:
             old = self._read(file)
         except BadDocument as error:
-            message = f"{error}\nNothing was added to it; remove it to start afresh."
+            message = f"{error}\nNothing was added to it; remove it to start over."
             raise BadDocument(message) from error
         merged = merge(old, new)
         documents.write(merged, file)

@@ -67,8 +67,8 @@ MOST_CASES = 10_000
 def require_room(plan: Plan) -> Plan:
     """The plan, where its results fit into a document. Raises `BadInput`: nobody could read what was measured for days."""
     if len(plan) > MOST_CASES:
-        remedy = "measure parts of it, each as a gate of its own, by configurations with some of its suites, or by --filter"
-        raise BadInput(f"the plan has {len(plan):,} cases, and a document holds {MOST_CASES:,}: {remedy}")
+        remedy = "split it into several gates, by configurations with fewer suites or by --filter"
+        raise BadInput(f"the plan has {len(plan):,} cases, but a document holds at most {MOST_CASES:,}: {remedy}")
     return plan
 
 

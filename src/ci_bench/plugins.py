@@ -130,7 +130,7 @@ def open_suite(name: str, target: str, tree: Tree) -> TreeSuite:
     about = _ask(f"plugins.{name}", Request(target=target), tree)
     fault = _fault_of_form(about.options_schema)
     if fault is not None:
-        raise UnknownSuite(f"plugins.{name}: options_schema of {target} is no JSON Schema that can be used: {fault}")
+        raise UnknownSuite(f"plugins.{name}: options_schema of {target} is not a usable JSON Schema: {fault}")
     return TreeSuite(
         name=name,
         target=target,
@@ -192,7 +192,7 @@ def _ask(place: str, request: Request, tree: Tree) -> Answer:
             with answered.open("rb") as stream:
                 return msgspec.json.decode(stream.read(MOST_BYTES), type=Answer)
         except (OSError, msgspec.MsgspecError, RecursionError) as error:
-            raise UnknownSuite(f"{place}: {request.target} is no suite as docs/plugins.md has it: {error}") from error
+            raise UnknownSuite(f"{place}: {request.target} is not a suite as described in docs/plugins.md: {error}") from error
 
 
 def _leads_nowhere(target: str, tail: str) -> bool:

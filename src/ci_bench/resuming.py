@@ -21,7 +21,7 @@ from ci_bench.records.results import Case, Environment, Results, Run, SideName
 PROGRESS = "progress.json"
 MAX_BYTES = 10_000_000
 SHORT = 10
-_ANEW = "; leave --resume out to start anew"
+_ANEW = "; omit --resume to start over"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,18 +78,18 @@ def find_earlier(
 
 def _differences(results: Results, *, cases: Sequence[Case], side: Side, begun: Run) -> Iterator[str]:
     if results.tool_version != __version__:
-        yield f"it was begun by ci-bench {results.tool_version}, this is {__version__}"
+        yield f"it was started by ci-bench {results.tool_version}, this is {__version__}"
     if _settings(results.run) != _settings(begun):
         yield "the configuration has changed"
     elif [row.case for row in results.cases] != [*cases]:
-        yield "the cases are others (is --filter the same?)"
+        yield "the cases differ (is --filter the same?)"
     now = side.source
     if results.source.commit is None or now.commit is None:
-        yield "without a git checkout nobody can tell whether the code is the same"
+        yield "without a git checkout, it is unknown whether the code is the same"
     elif results.source.commit != now.commit:
         yield f"{side.name} was commit {results.source.commit[:SHORT]}, now it is {now.commit[:SHORT]}"
     elif results.source.dirty is not False or now.dirty is not False:
-        yield f"{side.name} had or has uncommitted changes, and nobody can tell whether they are the same"
+        yield f"{side.name} had or has uncommitted changes, which cannot be compared"
 
 
 def _settings(run: Run) -> tuple[str, Mapping[str, tuple[str, ...]]]:
@@ -110,7 +110,7 @@ def require_machine(before: Environment | None, now: Environment) -> None:
     changed = [name for name in sorted({*then, *here}) if then.get(name) != here.get(name)]
     if changed:
         names = ", ".join(f"{name} was {then.get(name)}, now {here.get(name)}" for name in changed[:5])
-        raise CannotResume(f"the run was begun on another machine or with other software: {names}{_ANEW}")
+        raise CannotResume(f"the run was started on another machine or with other software: {names}{_ANEW}")
 
 
 def whole_launches(results: Path) -> dict[str, int]:

@@ -56,8 +56,8 @@ def examine(measure: Callable[[str, str], tuple[Results, Results]]) -> Iterator[
     yield _clean(_compare(base, clean))
     yield _missing(_compare(base, replace(clean, cases=clean.cases[:1])))
     planted = _compare(*measure("planted", "slow,leak,loss"))
-    yield _caught("a planted slowdown", planted, lambda pair: pair.metric == STEP_TIME.name)
-    yield _caught("a planted memory leak", planted, lambda pair: pair.metric.startswith("peak_"))
+    yield _caught("an injected slowdown", planted, lambda pair: pair.metric == STEP_TIME.name)
+    yield _caught("an injected memory leak", planted, lambda pair: pair.metric.startswith("peak_"))
     yield _parity(planted)
 
 
@@ -95,4 +95,4 @@ def _parity(comparison: Comparison) -> Answer:
     found = [finding.message for finding in comparison.judgement.findings if finding.rule is Rule.PARITY_BROKEN]
     right = bool(found) and not comparison.judgement.met
     said = found[0] if found else comparison.judgement.headline
-    return Answer(question="a planted loss defect is caught", right=right, said=said)
+    return Answer(question="an injected loss defect is caught", right=right, said=said)

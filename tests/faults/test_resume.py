@@ -97,16 +97,16 @@ def another_commit(place):
 def uncommitted_changes(place):
     with (place.folder / "ci-bench.yml").open("a") as stream:
         stream.write("# a remark\n")
-    return (), "uncommitted changes, and nobody can tell"
+    return (), "uncommitted changes, which cannot be compared"
 
 
 def no_checkout(place):
     (place.folder / ".git").rename(place.folder / "gone")
-    return (), "without a git checkout nobody can tell"
+    return (), "without a git checkout, it is unknown"
 
 
 def other_cases(place):
-    return ("--filter", "last"), "the cases are others"
+    return ("--filter", "last"), "the cases differ"
 
 
 def another_machine(place):
@@ -119,7 +119,7 @@ def another_machine(place):
 def another_version(place):
     path = place.output / "results.json"
     path.write_text(re.sub(r'"tool_version": "[^"]*"', '"tool_version": "0.0.1"', path.read_text()))
-    return (), "begun by ci-bench 0.0.1"
+    return (), "started by ci-bench 0.0.1"
 
 
 def a_lost_note(place):

@@ -126,7 +126,7 @@ def another_base(place):
 
 def changed_head(place):
     (place.folder / "fake_step_s").write_text("0.004")
-    return (), "head had or has uncommitted changes, and nobody can tell"
+    return (), "head had or has uncommitted changes, which cannot be compared"
 
 
 def machine_of(side):

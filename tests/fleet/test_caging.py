@@ -193,7 +193,7 @@ class TestRunning:
         "image", ["ghcr.io/you/ci-bench", "ghcr.io/you/ci-bench:latest", f"{IMAGE[:-1]}", "sha256:5555", "--help"]
     )
     def test_an_image_that_is_named_by_no_digest_is_not_even_asked_for(self, notes, tmp_path, image):
-        with pytest.raises(BadInput, match=r"an image by its digest, NAME@sha256:…"):
+        with pytest.raises(BadInput, match=r"name the image by its digest, NAME@sha256:…"):
             replace(cage_of(tmp_path), image=image).run(WORDS, here=tmp_path)
         assert not (notes / "calls.jsonl").exists()
 
@@ -338,7 +338,7 @@ def test_a_gate_whose_image_cannot_be_pulled_names_the_slot_and_what_to_do(notes
 @pytest.mark.parametrize(
     ("given", "config", "words"),
     [
-        ({"image": "ci-bench:latest"}, {}, "an image by its digest"),
+        ({"image": "ci-bench:latest"}, {}, "name the image by its digest"),
         ({"fleet": None}, {}, "add --fleet ENGINE"),
         ({"prepared": Path("/sides")}, {}, "omit --prepared"),
         ({}, {"setup": Setup(network=True)}, "caged leases have no network"),

@@ -169,7 +169,7 @@ class TestDraining:
         assert outcome.losses == ()
         if drained == "*":
             assert late == []
-            assert {*outcome.given_up.values()} == {"the fleet was drained; --resume goes on"}
+            assert {*outcome.given_up.values()} == {"the fleet was drained; continue with --resume"}
             assert len(ledger.counted) == sum(len(order.lease.cases) for order in fleet.orders)
         else:
             assert {order.slot for order in late} == {"n0", "n2"}

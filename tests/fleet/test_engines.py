@@ -168,7 +168,7 @@ def test_a_disk_of_this_machine_that_takes_no_documents_ends_the_run_and_is_no_s
         address="", device="cpu", command=None, folder=lambda _: tmp_path / "full" / "7-2", environ={}, here=tmp_path, _ray=ray
     )
     engine._out["task"] = order("4f0c/0"), 0.0
-    with pytest.raises(CannotWrite, match=r"full/7-2: cannot be written: Not a directory; --resume goes on"):
+    with pytest.raises(CannotWrite, match=r"full/7-2: cannot be written: Not a directory; continue with --resume"):
         engine.finished(0)
     engine.folder = lambda _: tmp_path / "7-2"
     engine._out["task"] = order("4f0c/0"), 0.0

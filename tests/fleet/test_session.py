@@ -154,7 +154,7 @@ class TestResuming:
     )
     def test_a_run_of_something_else_is_not_resumed(self, pair, cases, words):
         earlier = Earlier(delivered=[ended(0, folder="a", cases=cases)], losses=(), out=(), next_number=1)
-        with pytest.raises(CannotResume, match=f"lease 0 of the interrupted run .*{words}.*leave --resume out to start anew"):
+        with pytest.raises(CannotResume, match=f"lease 0 of the interrupted run .*{words}.*omit --resume to start over"):
             session_of(a=pair).take_up(earlier)
 
 

@@ -64,7 +64,7 @@ def test_what_is_no_time_is_named_and_names_are_made_harmless():
     history, left_out = read(store(S=[entry(1, bench(0), bench(3, name="<script>alert(1)</script> ½"))]))
     (series,) = history.series
     assert series.case == "imported/benchmark[name=S/_script_alert_1__/script___]"
-    assert "S/sort is 0, which is no time" in left_out[0]
+    assert "S/sort is 0, which is not a valid time" in left_out[0]
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ def test_what_is_no_time_is_named_and_names_are_made_harmless():
     [
         ("window.BENCHMARK_DATA = {", "not JSON"),
         ("window.BENCHMARK_DATA = {}", "entries"),
-        (store(S=[entry(1, bench(1), tool="stopwatch")]), "no tool of github-action-benchmark"),
+        (store(S=[entry(1, bench(1), tool="stopwatch")]), "not a tool of github-action-benchmark"),
         (store(S=[entry(1, bench("fast"))]), "not a finite number"),
-        (store(S=[entry(1, bench(1), date=1e300)]), "no moment of time"),
+        (store(S=[entry(1, bench(1), date=1e300)]), "not a timestamp"),
         (store(S=[{"commit": {}}]), "missing"),
     ],
 )

@@ -128,13 +128,13 @@ HOSTILE = [
     (own({"name": ""}), "'' is not a text"),
     (own({})[:-5], "not JSON"),
     (own({})[:-5], "the text is cut short"),
-    (own(), "there is no benchmark in it"),
+    (own(), "it contains no benchmark"),
     ("hello", "it is neither JSON nor a text that is read; it begins with 'hello'"),
     ("[1, 2]", "of no known form"),
     ("{}", "of no known form"),
     ("null", "of no known form"),
     ('"text"', "of no known form"),
-    (own(*({"name": str(number)} for number in range(10_001))), "10,001 series, and 10,000 are the most"),
+    (own(*({"name": str(number)} for number in range(10_001))), "10,001 series; at most 10,000"),
     (
         own({"values": [1.0] * 1_000_001}, {"name": "b", "values": [1.0] * 1_000_001}).replace('"value": 1.0, ', ""),
         "2,000,002 numbers",
@@ -181,7 +181,7 @@ def test_what_gzip_packed_and_what_begins_with_a_mark_is_read() -> None:
 
 
 def test_an_unknown_format_is_named_with_the_nearest() -> None:
-    with pytest.raises(Unreadable, match="there is no format 'pyper'; did you mean 'pyperf'"):
+    with pytest.raises(Unreadable, match="unknown format 'pyper'; did you mean 'pyperf'"):
         catalogue.read("{}", "pyper")
 
 

@@ -79,7 +79,7 @@ WRONG = [
     ({"document": DATA / "hyperfine-1.15.0.json", "to": "pyprf"}, "--to pyprf: no such format; did you mean 'pyperf'?"),
     (
         {"document": DATA / "hyperfine-1.15.0.json", "to": "csv", "source": "hyperfin"},
-        "no format 'hyperfin'; did you mean 'hyperfine'?",
+        "unknown format 'hyperfin'; did you mean 'hyperfine'?",
     ),
     ({"document": DATA / "README.md", "to": "csv"}, "README.md: it is neither JSON nor a text that is read"),
     ({"document": DATA / "hyperfine-1.15.0.json", "to": "csv", "source": "asv"}, "$: it is not of version 2 of asv's results"),

@@ -31,8 +31,8 @@ FAR = ["Mon, 01 Jan 99999999999999999999 00:00:00 GMT", "Mon, 99999999999999 Jan
     ("text", "reason"),
     [
         (DEEP, "nested too deep"),
-        ('{"metrics": {"a": %s}}' % ("1" * 400), "no finite number"),  # an integer that is no float
-        ('{"metrics": {"a": %s}}' % ("[" * 900 + "]" * 900), "a list or a mapping is no finite number"),
+        ('{"metrics": {"a": %s}}' % ("1" * 400), "not a finite number"),  # an integer that is no float
+        ('{"metrics": {"a": %s}}' % ("[" * 900 + "]" * 900), "a list or a mapping is not a finite number"),
     ],
 )
 def test_a_userbenchmark_that_is_deep_or_holds_a_huge_number_is_refused(text, reason):
@@ -87,7 +87,7 @@ def test_a_redirect_to_what_is_no_address_is_an_answer_that_makes_no_sense():
     request = http.Request(method="GET", url="https://api.github.com/x")
     asker = http.Asker(HERE, patience_s=1.0, clock=client.Clock())
     answer = Answer(status=302, headers={"location": "http://["}, content=b"")
-    with pytest.raises(GitHubOdd, match="no address"):
+    with pytest.raises(GitHubOdd, match="an invalid URL"):
         asker._moved(request, answer)
 
 

@@ -229,10 +229,10 @@ def test_a_next_page_elsewhere_is_not_asked(fake, client):
 
 
 ODD = {
-    "a proxy's page": (b"<html>Sign in</html>", "is no JSON"),
+    "a proxy's page": (b"<html>Sign in</html>", "is not JSON"),
     "an object": (b'{"message": "hello"}', "holds no list"),
     "a number": (b"7", "holds no list"),
-    "deep": (b"[" * 100_000, "is no JSON"),
+    "deep": (b"[" * 100_000, "is not JSON"),
 }
 
 

@@ -227,7 +227,7 @@ def test_more_comments_than_are_read_are_an_error_and_no_new_comment(fake, clien
     fake.per_page = 5
     for number in range(11):
         fake.state.add_comment(PULL, str(number))
-    with pytest.raises(GitHubOdd, match="more comments than are read"):
+    with pytest.raises(GitHubOdd, match="too many comments to search"):
         publish_comment(client, sticky())
     assert fake.paths("POST") == []
 

@@ -37,9 +37,9 @@ for line in sys.stdin:
         print(json.dumps({{"name": name, "seconds": 0.1, "figures": good[name]}}), flush=True)
 """
 FAULTS = {
-    "hang": "no word came of it",
-    "die": "no word came of it: its last words",
-    "nonsense": "no word came of it",
+    "hang": "it sent no answer",
+    "die": "it sent no answer: its last words",
+    "nonsense": "it sent no answer",
     "fail": "RuntimeError: no",
     "incomplete": "",
 }

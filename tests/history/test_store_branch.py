@@ -241,5 +241,5 @@ def test_a_branch_that_is_always_ahead_gives_up_with_a_word(place, monkeypatch):
 def test_a_name_that_is_none_is_refused(tmp_path):
     repository = new_repository(tmp_path / "checkout")
     repository.commit({"code.py": "print()\n"})
-    with pytest.raises(GitFailed, match="no name for a branch"):
+    with pytest.raises(GitFailed, match="not a valid branch name"):
         repository_of(Git.at(repository.top, environ()), "a..b")

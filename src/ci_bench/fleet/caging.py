@@ -33,7 +33,7 @@ MAX_BYTES = 25_000_000
 """Of one document."""
 DIGEST = re.compile(r"[a-z0-9][A-Za-z0-9._/:-]{0,250}@sha256:[0-9a-f]{64}")
 """An image that a registry has, and that is the same wherever it is pulled."""
-BY_DIGEST = "an image by its digest, NAME@sha256:…, so that all leases run in the same one"
+BY_DIGEST = "name the image by its digest, NAME@sha256:…, so all leases run the same image"
 """What is asked for in place of another name."""
 ID = re.compile(r"sha256:[0-9a-f]{64}")
 """An image that a node has, which no registry can be asked for."""

@@ -404,7 +404,7 @@ class Coordinator:
         """Nothing is out and nothing can be handed out: the budget is spent, or no slot is left."""
         for lease in self._waiting:
             why = self._over_budget(planned_s=self._expected_s(lease)) or (
-                "the fleet was drained; --resume goes on" if EVERY in self._left else "no slot is left that can take it"
+                "the fleet was drained; continue with --resume" if EVERY in self._left else "no slot is left that can take it"
             )
             self.given_up.update(dict.fromkeys(lease.cases, why))
         self._waiting.clear()

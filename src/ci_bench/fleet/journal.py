@@ -18,7 +18,7 @@ from ci_bench.records.results import Loss
 
 MAX_BYTES = 500_000_000
 MAX_DRAINED_BYTES = 1_000_000
-_ANEW = "; leave --resume out to start anew"
+_ANEW = "; omit --resume to start over"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -142,7 +142,7 @@ class RayEngine:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_bytes(brought.documents[name])
         except OSError as error:  # it is the disk of this machine, and no slot's
-            raise CannotWrite(f"{folder}: cannot be written: {error.strerror or error}; --resume goes on") from error
+            raise CannotWrite(f"{folder}: cannot be written: {error.strerror or error}; continue with --resume") from error
         return Ended(
             order=order,
             began_s=began_s,

@@ -107,8 +107,8 @@ class Session:
                 self.accept(ended)
             except Refused as refusal:
                 if refusal.at_fault:
-                    which = f"lease {ended.order.lease.number} of the interrupted run is of something else"
-                    raise CannotResume(f"{which}: {refusal}; leave --resume out to start anew") from refusal
+                    which = f"lease {ended.order.lease.number} of the interrupted run does not belong to this run"
+                    raise CannotResume(f"{which}: {refusal}; omit --resume to start over") from refusal
                 unsound.append(ended)
         return earlier.without(unsound)
 

@@ -61,7 +61,7 @@ def read_wanted(text: str) -> Wanted:
         name, _, value = part.partition("=")
         if name not in names:
             near = "".join(f"; is {match} meant?" for match in get_close_matches(name, names, 1))
-            raise BadInput(f"--fleet slurm: there is no {name!r:.80}, but {', '.join(names)}{near}")
+            raise BadInput(f"--fleet slurm: unknown option {name!r:.80}; known are {', '.join(names)}{near}")
         if not re.fullmatch(r"[A-Za-z0-9_.:@|&*/+-]{1,200}", value) or name in values:
             raise BadInput(f"--fleet slurm: {name} is written once, as {name}=VALUE, and not {part!r:.80}")
         values[name] = _minutes(value) if name == "time" else value

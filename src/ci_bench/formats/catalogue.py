@@ -154,7 +154,7 @@ def read(text: str, name: str = AUTO) -> Reading:
     if name == AUTO:
         return _checked(_read_any(text))
     if name not in _FORMATS:
-        raise Unreadable(f"there is no format {name!r}{nearest(name, READABLE)}")
+        raise Unreadable(f"unknown format {name!r}{nearest(name, READABLE)}")
     return replace(_checked(_FORMATS[name].read(_FORMATS[name].parse(text))), form=name)
 
 
@@ -176,11 +176,11 @@ def _read_any(text: str) -> Reading:
 def _checked(reading: Reading) -> Reading:
     """What holds for every format: there is something, not too much of it, under names that differ."""
     if not reading.series and not reading.failed and not reading.skipped:
-        raise Unreadable("there is no benchmark in it")
+        raise Unreadable("it contains no benchmark")
     if len(reading.series) > MAX_SERIES:
-        raise Unreadable(f"{len(reading.series):,} series, and {MAX_SERIES:,} are the most that are read")
+        raise Unreadable(f"{len(reading.series):,} series; at most {MAX_SERIES:,} are read")
     if (count := sum(len(run) for series in reading.series for run in series.runs)) > MAX_VALUES:
-        raise Unreadable(f"{count:,} numbers, and {MAX_VALUES:,} are the most that are read")
+        raise Unreadable(f"{count:,} numbers; at most {MAX_VALUES:,} are read")
     clean = with_stable_names(
         replace(
             reading,
@@ -191,7 +191,7 @@ def _checked(reading: Reading) -> Reading:
     )
     times = Counter((series.benchmark, series.measure) for series in clean.series)
     if twice := next((key for key, count in times.items() if count > 1), None):
-        raise Unreadable(f"two series have the same name, {show(' '.join(twice).strip())}; give each benchmark a name of its own")
+        raise Unreadable(f"two series have the same name, {show(' '.join(twice).strip())}; give each benchmark its own name")
     return clean
 
 

@@ -87,15 +87,15 @@ def _rows(text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
         lines = csv.reader(text.lstrip("\ufeff").splitlines(), strict=True)
         header = next(lines, [])
         if not {"name", "dev"} <= {*header} or len({*header}) != len(header):
-            raise Unreadable("line 1: it is no header of the dynamo runner's tables (dev, name, batch_size, …)")
+            raise Unreadable("line 1: not a header of the dynamo runner's tables (dev, name, batch_size, …)")
         for cells in lines:
             if cells == header:  # of another shard, in the same file
                 continue
             if len(cells) != len(header):
-                raise Unreadable(f"line {lines.line_num}: {len(cells)} cells, and the header has {len(header)}")
+                raise Unreadable(f"line {lines.line_num}: {len(cells)} cells, but the header has {len(header)}")
             yield lines.line_num, dict(zip(header, cells, strict=True))
     except csv.Error as error:
-        raise Unreadable(f"it is no CSV: {error}") from error
+        raise Unreadable(f"it is not valid CSV: {error}") from error
 
 
 def _has_latency(cell: str, number: int) -> bool:

@@ -94,7 +94,7 @@ def read_store(root: Node) -> Reading:
 
 
 def _known(tool: Node) -> str:
-    return tool.text() if tool.text() in TOOLS else tool.wrong(f"{tool.text()!r} is no tool of github-action-benchmark")
+    return tool.text() if tool.text() in TOOLS else tool.wrong(f"{tool.text()!r} is not a tool of github-action-benchmark")
 
 
 def _series(record: Node, better: Better | None, prefix: str = "") -> Series:
@@ -179,7 +179,7 @@ def _read_entry(suite: str, entry: Node, collected: _Collected, tool_version: st
         measured, better = interpret(unit), better_of(kind, unit)
         value = coerced(bench.field("value")) * measured.scale
         if measured.unit in TIMES and value <= 0:
-            collected.left_out.append(f"{bench.path}: {name} is {value:g}, which is no time")
+            collected.left_out.append(f"{bench.path}: {name} is {value:g}, which is not a valid time")
             continue
         collected.cells.setdefault((case_id(name), measured.unit, better), {}).setdefault(run.id, float(f"{value:.6g}"))
 
@@ -190,7 +190,7 @@ def _entry(entry: Node, tool_version: str) -> Entry:
     try:
         at = datetime.fromtimestamp(moment, tz=UTC).isoformat(timespec="seconds")
     except (ValueError, OverflowError, OSError):
-        entry.field("date").wrong("it is no moment of time, in milliseconds")
+        entry.field("date").wrong("it is not a timestamp in milliseconds")
     commit = entry.field("commit")
     named = commit.field("id").text()
     url = commit.get("url")

@@ -283,7 +283,7 @@ def _case(benchmark: str, row: _Row) -> CaseResult:
 
 def _without_direction(undirected: Sequence[str]) -> str:
     if not undirected:
-        return "all that is in it follows from other numbers, so that nothing can be compared"
+        return "all its numbers are derived from other numbers, so nothing can be compared"
     return (
         f"it does not say which way {_listed(undirected)} is better: give a unit that does (ms, MB, 1/s), a direction where the"
         " format has one, or write the numbers as `measurements`; files of the form [{name, unit, value}] are read with --from"

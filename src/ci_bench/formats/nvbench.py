@@ -79,7 +79,7 @@ def _has_number(summary: Node) -> bool:
 def _value(summary: Node) -> float:
     datum = _datum(summary)
     if datum is None:
-        summary.wrong("there is no entry 'value' among its data")
+        summary.wrong("its data has no entry 'value'")
     held = datum.field("value")
     try:
         return Node(float(held.value), held.path).number()

@@ -39,7 +39,7 @@ def read(root: Node) -> Reading:
 def _series(benchmark: Node, shared: Node | None) -> Series:
     unit = _metadata(benchmark, shared, "unit")
     if unit is not None and unit.text() not in _UNITS:
-        unit.wrong(f"{unit.text()!r} is no unit of pyperf; known are {', '.join(_UNITS)}")
+        unit.wrong(f"{unit.text()!r} is not a unit of pyperf; known are {', '.join(_UNITS)}")
     name = _metadata(benchmark, shared, "name")
     measuring = [run for run in benchmark.field("runs").items() if run.get("values")]
     if not measuring:

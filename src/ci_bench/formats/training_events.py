@@ -139,9 +139,9 @@ def _must_have(given: Mapping[str, str], known: set[str]) -> None:
 def _no_loss(tried: Sequence[str], logs: Sequence[_Log]) -> str:
     known = {name for log in logs for name in log.names}
     if not known:
-        return "there is no number in it"
+        return "it contains no numbers"
     near = next((hint for name in tried if (hint := meant(name, sorted(known)))), "")
-    return f"nothing is called {' or '.join(map(repr, tried))}{near}; name the loss with `losses.loss`: there is {_listed(known)}"
+    return f"nothing is called {' or '.join(map(repr, tried))}{near}; name the loss with `losses.loss`: it has {_listed(known)}"
 
 
 def _listed(names: set[str]) -> str:
@@ -159,7 +159,7 @@ def _continued(parts: Sequence[tuple[_Log, list[Record]]]) -> list[Record]:
     for (one, before), (other, after) in pairwise(ordered):
         if _moment(other, after[0]) < _moment(one, before[-1]):
             message = f"{one.file.name} and {other.file.name} of {one.run or 'one folder'} were written at the same time"
-            raise Unreadable(f"{message}; give each process a folder or a run of its own")
+            raise Unreadable(f"{message}; give each process its own folder or run")
     kept: list[Record] = []
     for _, records in ordered:
         begins = min(record.step or 0 for record in records)
@@ -296,7 +296,7 @@ def _add_item(log: _Log, row: Row, name: str, text: bytes, wanted: set[str]) -> 
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
-            raise Unreadable(f"{name} in {log.file.name} is no JSON") from None
+            raise Unreadable(f"{name} in {log.file.name} is not JSON") from None
         if isinstance(value, int | float | str) and not isinstance(value, bool):
             row[name] = value
             log.note(name)

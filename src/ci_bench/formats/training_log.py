@@ -123,7 +123,7 @@ def read(text: str, names: Mapping[str, str], form: str = "auto") -> Log:
         Unreadable: no record has a loss, a step is there twice, ranks have different steps, or a value is no number.
     """
     if form not in FORMATS:
-        raise Unreadable(f"format: {form!r} is none of {', '.join(FORMATS)}")
+        raise Unreadable(f"format: {form!r} is not one of {', '.join(FORMATS)}")
     form = _form(text) if form == "auto" else form
     asked = {what: (names[what],) if what in names else NAMES[what] for what in NAMES}
     rows = None if form == "log" else list(_rows(text, form))
@@ -191,12 +191,12 @@ def _no_loss(tried: Sequence[str], text: str, rows: Sequence[Row] | None, found:
     names = names_of(rows) if rows is not None else training_lines.names_in(text)
     reason = f"no record of it has a loss, by the name of {' or '.join(map(repr, tried))}"
     if not names:
-        return f"{reason}; there are no names with numbers in it"
+        return f"{reason}; it has no names with numbers"
     near = next((hint for name in tried if (hint := meant(name, sorted(names)))), "")
     shown = sorted(names, key=lambda name: ("loss" not in name.lower(), names.index(name)))
     more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
     listed = ", ".join(repr(name[:100]) for name in shown[:SHOWN]) + more
-    return f"{reason}{near}; name it with `losses.loss`: there is {listed}"
+    return f"{reason}{near}; name it with `losses.loss`: it has {listed}"
 
 
 def _form(text: str) -> str:
@@ -220,17 +220,17 @@ def _rows(text: str, form: str) -> Iterator[Row]:
     elif form in {"trainer_state", "json"}:
         whole = document_of(text)
         if form == "trainer_state" and not (isinstance(whole, dict) and isinstance(whole.get(HISTORY), list)):
-            raise Unreadable(f"it is no JSON object with a list {HISTORY!r}, nor with values by step")
+            raise Unreadable(f"it is not a JSON object with a list {HISTORY!r} or with values by step")
         rows = rows_of_document(whole)
         if rows is None:
-            raise Unreadable('it is no JSON of step to value, as {"loss": {"1": 4.2, "2": 4.1}}')
+            raise Unreadable('it is not JSON that maps steps to values, such as {"loss": {"1": 4.2, "2": 4.1}}')
         yield from rows
     else:
         for number, line in enumerate(text.split("\n")):
             if line.strip():
                 values = document_of(line)
                 if not isinstance(values, dict):
-                    raise Unreadable(f"line {number + 1} is no JSON object")
+                    raise Unreadable(f"line {number + 1} is not a JSON object")
                 yield number, values
 
 
@@ -286,7 +286,7 @@ def _value(values: Mapping[str, Any], names: Sequence[str]) -> tuple[float, bool
         try:
             return parse_spelled(value) if isinstance(value, str) else float(value), in_milliseconds(name)
         except (TypeError, ValueError, OverflowError) as error:
-            why = str(error) if isinstance(error, NotANumber) else f"{str(value)[:50]!r} is no number"
+            why = str(error) if isinstance(error, NotANumber) else f"{str(value)[:50]!r} is not a number"
             raise Unreadable(f"{name}: {why}") from None
     return None
 
@@ -357,13 +357,13 @@ def _record(value: Callable[[str], tuple[float, bool] | None], line: int) -> Rec
 
 def _whole(value: float, what: str, most: int) -> int:
     if not is_whole(value, most):
-        raise Unreadable(f"{what}: {value:g} is no whole number from 0 to {most}")
+        raise Unreadable(f"{what}: {value:g} is not a whole number from 0 to {most}")
     return int(value)
 
 
 def _positive(value: float, what: str) -> float:
     if not 0 <= value <= MOST_TIME:  # any time of this age, in ms
-        raise Unreadable(f"{what}: {value:g} is no time or amount")
+        raise Unreadable(f"{what}: {value:g} is not a valid time or amount")
     return value
 
 

@@ -56,7 +56,7 @@ def parse(text: str, commas: Commas = GROUPED) -> float:
         return float(text.replace(",", ""))
     if groups:
         raise NotANumber(f"{text!r} may be {text.replace(',', '.')} or {text.replace(',', '')}; write decimal points")
-    raise NotANumber(f"{text[:50]!r} is no number")
+    raise NotANumber(f"{text[:50]!r} is not a number")
 
 
 def parse_spelled(text: str) -> float:

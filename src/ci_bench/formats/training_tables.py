@@ -49,7 +49,7 @@ def rows_of_table(text: str) -> Iterator[Row]:
     first = next((line for line in text.splitlines() if line.strip()), "")
     delimiter = _delimiter(first)
     if delimiter is None:
-        raise Unreadable("it is no table: the first line has no names with commas between them")
+        raise Unreadable("it is not a table: the first line has no names separated by commas")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=False)
     try:
         header = [name.strip() for name in next(row for row in reader if row)]
@@ -57,11 +57,11 @@ def rows_of_table(text: str) -> Iterator[Row]:
             if row == [] or [name.strip() for name in row] == header:
                 continue
             if len(row) != len(header):
-                raise Unreadable(f"line {reader.line_num} has {len(row)} cells, and the header {len(header)}")
+                raise Unreadable(f"line {reader.line_num} has {len(row)} cells, but the header has {len(header)}")
             cells = {name: cell.strip() for name, cell in zip(header, row, strict=True) if cell.strip()}
             yield reader.line_num - 1, cells
     except csv.Error as error:
-        raise Unreadable(f"line {reader.line_num} is no row of a table: {error}") from None
+        raise Unreadable(f"line {reader.line_num} is not a valid table row: {error}") from None
 
 
 def is_columns(text: str) -> bool:

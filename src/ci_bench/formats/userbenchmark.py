@@ -60,7 +60,7 @@ def read(text: str) -> UserBenchmark:
     for key, value in raw["metrics"].items():
         if not is_number(value):
             shown = "a list or a mapping" if isinstance(value, list | dict) else repr(str(value)[:60])
-            raise ValueError(f"metrics.{key[:100]}: {shown} is no finite number; the benchmark failed there")
+            raise ValueError(f"metrics.{key[:100]}: {shown} is not a finite number; the benchmark failed there")
     environ = raw.get("environ") if isinstance(raw.get("environ"), dict) else {}
     told = {str(key): str(value) for key, value in (environ or {}).items()}
     return UserBenchmark(

@@ -69,7 +69,7 @@ def of_run(client: Client, run_id: int, pattern: str) -> tuple[Artifact, ...]:
     """
     listing = client.pages(f"actions/runs/{run_id}/artifacts", key="artifacts", most=MOST_PAGES)
     if not listing.complete:
-        raise GitHubOdd(f"run {run_id} has more artifacts than are read; ours cannot be told to be missing")
+        raise GitHubOdd(f"run {run_id} has too many artifacts to search; cannot determine whether ours exists")
     found = [Artifact.of(record) for record in Record.each(listing.items)]
     kept = [one for one in found if fnmatchcase(one.name, pattern) and not one.expired]
     newest_first = sorted(kept, key=lambda one: (one.created_at, one.id), reverse=True)

@@ -121,7 +121,7 @@ def find_own(client: Client, sticky: Sticky, authors: set[str]) -> list[Own]:
     """Our comments with this key, the oldest first. Raises `GitHubOdd` where there are more comments than are read."""
     listing = client.pages(f"issues/{sticky.number}/comments")
     if not listing.complete:
-        raise GitHubOdd(f"pull request {sticky.number} has more comments than are read; ours cannot be told to be missing")
+        raise GitHubOdd(f"pull request {sticky.number} has too many comments to search; cannot determine whether ours exists")
     names = {author.casefold() for author in authors}
     found = (_own(record) for record in Record.each(listing.items))
     own = [one for one in found if one is not None and one.marker.key == sticky.marker.key and one.author.casefold() in names]

@@ -93,7 +93,7 @@ def server_of(environ: Mapping[str, str]) -> Server:
     """Where to ask and as whom. Raises `NotOnGitHub`."""
     token = next((environ[name].strip() for name in TOKENS if environ.get(name, "").strip()), "")
     if not token:
-        raise NotOnGitHub("no token: set GITHUB_TOKEN to ${{ github.token }} in the `env:` of this step alone")
+        raise NotOnGitHub("no token: set GITHUB_TOKEN to ${{ github.token }} in the `env:` of this step only")
     api_url = environ.get("GITHUB_API_URL") or PUBLIC_API
     return Server(repository=environ.get("GITHUB_REPOSITORY", ""), token=token, api_url=api_url)
 

@@ -99,7 +99,7 @@ class Answer:
             return json.loads(self.content)
         except (ValueError, RecursionError):
             kind = self.headers.get("content-type", "unknown type")
-            raise GitHubOdd(f"the answer with status {self.status} is no JSON ({kind:.80}); is a proxy in between?") from None
+            raise GitHubOdd(f"response {self.status} is not JSON ({kind:.80}); check for a proxy") from None
 
     @property
     def message(self) -> str:
@@ -451,7 +451,7 @@ class Asker:
         try:
             target = urljoin(request.url, answer.headers.get("location", ""))
         except ValueError:
-            raise GitHubOdd(f"{request} redirects to what is no address") from None
+            raise GitHubOdd(f"{request} redirects to an invalid URL") from None
         if not self._server.owns(target):
             raise GitHubOdd(f"{request} redirects to {_readable(str(parts_of(target).hostname))}, away from the API")
         if request.method not in _READS and answer.status not in {307, 308}:

@@ -77,7 +77,7 @@ def find_open(client: Client, alert: Alert) -> list[OpenIssue]:
     listing = client.pages("issues", {"state": "open", "sort": "created", "direction": "desc"})
     own = [issue for issue in map(_own, Record.each(listing.items)) if issue is not None and _is_ours(issue, alert)]
     if not listing.complete and not own:
-        raise GitHubOdd("there are more open issues than are read; ours cannot be told to be missing")
+        raise GitHubOdd("too many open issues to search; cannot determine whether ours exists")
     return sorted(own, key=lambda issue: issue.number)
 
 

@@ -122,7 +122,7 @@ class Server:
         """Check all three before anything is sent."""
         address = urlsplit(self.api_url)
         if address.scheme not in {"http", "https"} or not address.hostname or address.username or address.query:
-            raise NotOnGitHub("the API's address (GITHUB_API_URL) is no address like https://api.github.com")
+            raise NotOnGitHub("the API's address (GITHUB_API_URL) is not a URL like https://api.github.com")
         if not _REPOSITORY.fullmatch(self.repository) or {".", ".."} & {*self.repository.split("/")}:
             raise NotOnGitHub(f"the repository (GITHUB_REPOSITORY) is {self.repository!r:.120}, not of the form owner/name")
         if not _TOKEN.fullmatch(self.token):

@@ -126,7 +126,7 @@ class _Probing:
         answer = _line_within(self._serving.stdout, section.limit_s + self._check.grace_s)
         if answer is None:
             last = self._end()
-            return {"error": f"no word came of it{': ' if last else ''}{last}"}
+            return {"error": f"it sent no answer{': ' if last else ''}{last}"}
         return answer
 
     def _start(self) -> str:
@@ -184,7 +184,7 @@ def _row(section: Section, answer: Mapping[str, Any]) -> Row:
     """A section's row; one whose figures are not those it must have has failed."""
     seconds, figures = float(answer.get("seconds", 0.0)), answer.get("figures")
     if not isinstance(figures, Mapping):
-        found = Found(outcome=Outcome.FAIL, found=str(answer.get("error", "it told nothing")))
+        found = Found(outcome=Outcome.FAIL, found=str(answer.get("error", "it reported nothing")))
         return Row(section=section, found=found, seconds=seconds)
     try:
         found = section.judge(figures)

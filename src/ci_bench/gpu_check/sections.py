@@ -74,7 +74,7 @@ def _device(figures: Figures) -> Found:
 
 def _events(figures: Figures) -> Found:
     step_s = _number(figures, "resolution_s")
-    found = f"events tell {_seconds(step_s)} apart"
+    found = f"events have a resolution of {_seconds(step_s)}"
     if step_s > RESOLUTION_S:
         return Found(outcome=Outcome.FAIL, found=found, means="device times of short steps and of parts are coarse on this card")
     return Found(outcome=Outcome.PASS, found=found, means="parts of a step are timed from 100 µs on")
@@ -124,8 +124,8 @@ def _flush(figures: Figures) -> Found:
 def _clocks(figures: Figures) -> Found:
     heavy, light = _number(figures, "products_mhz"), _number(figures, "copies_mhz")
     if not heavy or not light:
-        means = "a speedup that is one of clocks can't be told from one of code"
-        return Found(outcome=Outcome.UNKNOWN, found="the driver tells no clocks", means=means)
+        means = "a speedup caused by clocks cannot be distinguished from one caused by code"
+        return Found(outcome=Outcome.UNKNOWN, found="the driver reports no clocks", means=means)
     found = f"the GPU runs at {heavy:.0f} MHz under products, at {light:.0f} MHz under copies"
     if figures.get("harmful"):
         means = f"it was slowed down ({figures['harmful']}): cool it, or look after its power; such blocks are measured again"
@@ -145,9 +145,9 @@ def _capture(figures: Figures) -> Found:
     if not figures.get("right"):
         return Found(outcome=Outcome.FAIL, found=f"{found}, and computes something else", means="do not use run.cuda_graph here")
     if not figures.get("noticed"):
-        means = "a step that waits for the GPU was captured all the same: do not use run.cuda_graph here"
+        means = "a step that waits for the GPU was still captured: do not use run.cuda_graph here"
         return Found(outcome=Outcome.FAIL, found=found, means=means)
-    after = "the worker is replaced then" if figures.get("spoilt") else "the process goes on without graphs then"
+    after = "the worker is then replaced" if figures.get("spoilt") else "the process then continues without graphs"
     return Found(outcome=Outcome.PASS, found=found, means=f"a step that can't be captured is noticed; {after}")
 
 
@@ -157,8 +157,10 @@ def _peaks(figures: Figures) -> Found:
         f"{high / 2**20:.1f} MiB at most where {due / 2**20:.1f} are due, over five repetitions {percent(high / low - 1)} apart"
     )
     if high > low * (1 + PEAK_SPREAD) or not due <= high <= 1.05 * due:
-        return Found(outcome=Outcome.FAIL, found=found, means="peaks of memory will not be told apart to their threshold here")
-    return Found(outcome=Outcome.PASS, found=found, means="peaks of memory are exact")
+        return Found(
+            outcome=Outcome.FAIL, found=found, means="differences in peak memory at the threshold are not detectable here"
+        )
+    return Found(outcome=Outcome.PASS, found=found, means="peak memory is exact")
 
 
 def _atomics(figures: Figures) -> Found:
@@ -174,11 +176,11 @@ def _atomics(figures: Figures) -> Found:
 
 def _caches(figures: Figures) -> Found:
     shared, fresh = _number(figures, "shared_ratio"), _number(figures, "fresh_ratio")
-    found = f"the same code compiled anew takes {fresh:.3g} times as long at most, from one cache {shared:.3g} times"
+    found = f"recompiled, the same code takes up to {fresh:.3g} times as long; from a shared cache up to {shared:.3g} times"
     if fresh > 1 + CHOICE and fresh > shared:
         means = "autotuning chooses differently from time to time: that is why a run keeps its choices for both sides"
         return Found(outcome=Outcome.PASS, found=found, means=means)
-    return Found(outcome=Outcome.PASS, found=found, means="compiling anew chooses the same kernels")
+    return Found(outcome=Outcome.PASS, found=found, means="recompiling chooses the same kernels")
 
 
 def _energy(figures: Figures) -> Found:
@@ -211,18 +213,18 @@ def _unchanged(figures: Figures) -> Found:
 UNCHANGED = Section(name="unchanged", asks="is unchanged code called unchanged?", limit_s=180.0, judge=_unchanged)
 """The one that runs the whole engine, in processes of its own."""
 SECTIONS: tuple[Section, ...] = (
-    Section(name="device", asks="what is it, and what tells of it?", limit_s=30.0, judge=_device),
-    Section(name="events", asks="how finely do events tell times?", limit_s=20.0, judge=_events),
+    Section(name="device", asks="which GPU is it, and can it be monitored?", limit_s=30.0, judge=_device),
+    Section(name="events", asks="what is the resolution of events?", limit_s=20.0, judge=_events),
     Section(name="fence", asks="what does waiting for the GPU cost?", limit_s=20.0, judge=_fence),
     Section(name="ramp", asks="how long do clocks rise after a pause?", limit_s=30.0, judge=_ramp),
     Section(name="hand_over", asks="can two processes take turns?", limit_s=30.0, judge=_hand_over),
     Section(name="flush", asks="are calls with a cold cache timed right?", limit_s=20.0, judge=_flush),
     Section(name="clocks", asks="do arms run at the same clocks?", limit_s=20.0, judge=_clocks),
     Section(name="capture", asks="do CUDA graphs replay, and is a failed capture noticed?", limit_s=30.0, judge=_capture),
-    Section(name="peaks", asks="are peaks of memory exact?", limit_s=20.0, judge=_peaks),
+    Section(name="peaks", asks="is peak memory exact?", limit_s=20.0, judge=_peaks),
     Section(name="atomics", asks="how far are sums apart whose order is free?", limit_s=20.0, judge=_atomics),
     Section(name="energy", asks="does it count energy?", limit_s=20.0, judge=_energy),
-    Section(name="caches", asks="does compiling anew choose other kernels?", limit_s=150.0, judge=_caches),
+    Section(name="caches", asks="does recompiling choose other kernels?", limit_s=150.0, judge=_caches),
     UNCHANGED,
 )
 NAMES = tuple(section.name for section in SECTIONS)

@@ -124,7 +124,7 @@ def _command(alarm: Alarm, before: str, after: str) -> str:
 
 def _runs(alarm: Alarm) -> list[tuple[str, str]]:
     before, after = alarm.line.between(alarm.move)
-    return [(name, run.url) for name, run in (("the run before", before), ("the run after", after)) if run.url]
+    return [(name, run.url) for name, run in (("last run before", before), ("first run after", after)) if run.url]
 
 
 def _seen(run_url: str | None) -> str:

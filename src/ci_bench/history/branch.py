@@ -168,5 +168,5 @@ _FINAL = (
 def repository_of(git: Git, name: str) -> str:
     """Check the name of a branch for the store. Raises `GitFailed` where it cannot be one."""
     if git.ask("check-ref-format", f"refs/heads/{name}") is None:
-        raise GitFailed(f"{name!r} is no name for a branch")
+        raise GitFailed(f"{name!r} is not a valid branch name")
     return name

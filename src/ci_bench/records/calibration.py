@@ -69,9 +69,9 @@ def _series_faults(path: str, series: PastSeries, runs: int) -> Iterator[Fault]:
     if len(set(sizes)) > 1:
         yield Fault(path, f"{sizes[0]} ratios, {sizes[1]} within and {sizes[2]} runs: the lists belong together")
     if any(abs(ratio) > LARGEST_RATIO for ratio in series.ratios):
-        yield Fault(f"{path}.ratios", f"holds a ratio beyond {LARGEST_RATIO:g}, a logarithm that nobody measured")
+        yield Fault(f"{path}.ratios", f"holds a ratio beyond {LARGEST_RATIO:g}, too large for a measured logarithm")
     if any(spread is not None and spread > LARGEST_RATIO for spread in series.within):
-        yield Fault(f"{path}.within", f"holds a spread beyond {LARGEST_RATIO:g}, a logarithm that nobody measured")
+        yield Fault(f"{path}.within", f"holds a spread beyond {LARGEST_RATIO:g}, too large for a measured logarithm")
     if any(run >= runs for run in series.runs):
         yield Fault(f"{path}.runs", f"names a run that is not one of the {runs} in $.runs")
     if any(later < earlier for earlier, later in zip(series.runs, series.runs[1:], strict=False)):

@@ -209,7 +209,7 @@ def require_writable(path: Path) -> None:
     if path.is_dir():
         why = "it is a folder"
     elif not nearest.is_dir():
-        why = f"{nearest} is no folder"
+        why = f"{nearest} is not a folder"
     elif not os.access(nearest, os.W_OK | os.X_OK):
         why = f"{nearest} may not be written to"
     else:

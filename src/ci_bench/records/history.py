@@ -103,6 +103,6 @@ def _series_faults(path: str, series: Points, runs: int) -> Iterator[Fault]:
     if any(later <= earlier for earlier, later in zip(series.runs, series.runs[1:], strict=False)):
         yield Fault(f"{path}.runs", "is not in the order of $.runs, or names a run twice")
     if any(abs(value) > LARGEST for value in series.values):
-        yield Fault(f"{path}.values", f"holds a value beyond {LARGEST:g}, which nobody measured")
+        yield Fault(f"{path}.values", f"holds a value beyond {LARGEST:g}, too large for a measurement")
     if series.unit in TIMES and any(value <= 0 for value in series.values):
         yield Fault(f"{path}.values", "holds a time or a rate that is not above 0")

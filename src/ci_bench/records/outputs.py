@@ -106,7 +106,7 @@ class ReferenceOutputs:
             return f"base kept what {base.arm} computes, and head what {self.arm} does"
         differing = {"the start weights": not self.start.same_as(base.start), "the inputs": self.inputs != base.inputs}
         named = " and ".join(what for what, differ in differing.items() if differ)
-        return f"{named} differ from base's, so that what is computed from them cannot be compared" if named else ""
+        return f"{named} differ from base's, so their results cannot be compared" if named else ""
 
 
 class Sameness(StrEnum):

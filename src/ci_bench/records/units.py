@@ -64,7 +64,7 @@ def seconds(text: str) -> float:
     except ValueError:
         parts = _DURATION.fullmatch(text)
     if parts is None:
-        raise ValueError(f"{text!r} is no duration; write it as 300, 90s, 5m or 1h30m")
+        raise ValueError(f"{text!r} is not a duration; use 300, 90s, 5m or 1h30m")
     return sum(float(part) * size for part, size in zip(parts.groups(), (3600.0, 60.0, 1.0), strict=True) if part)
 
 
