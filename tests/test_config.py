@@ -32,7 +32,7 @@ FAULTS = [
     ("config_deep.yml", "1: cannot be read as YAML: nested more than 30 deep"),
     ("config_device.yml", "6: run.device: 'gpu' does not have the form"),
     ("config_duplicate_key.yml", "8: run.launches: the field comes twice, first on line 6"),
-    ("config_empty.yml", " the file is empty; write what is measured"),
+    ("config_empty.yml", " the file is empty; name the suites to measure"),
     ("config_empty_suite.yml", "3: suites.training_loss: 0 of at least 1 items"),
     ("config_infinite.yml", "5: suites.training_loss[0].lr: '1e999' is not a finite number; put it in quotes if it is text"),
     ("config_large_threshold.yml", "6: policy.thresholds.step_time: 5 is more than 1; for example '5%'"),
@@ -197,7 +197,7 @@ def test_a_budget_can_be_said_in_words(tmp_path: Path, word, budget_s) -> None:
         ("budget: 300\n", "budget: 300 is not text or null"),
         ("budget: 0s\n", "budget: 0.0 is not more than 0"),
         ("budget: 999h\n", "budget: 3596400.0 is more than 604800"),
-        ("budget: 5m\nrun: {budget_s: 300}\n", "budget: run.budget_s says it, too; leave out one of them"),
+        ("budget: 5m\nrun: {budget_s: 300}\n", "budget: run.budget_s is set, too; remove one of them"),
     ],
 )
 def test_a_budget_that_cannot_be_is_refused(tmp_path: Path, more, complaint) -> None:
@@ -333,5 +333,5 @@ def test_a_threshold_for_what_is_only_shown_is_refused(tmp_path: Path) -> None:
         "schema_version: 1\nsuites: {training_loss: [{name: a}]}\npolicy: {thresholds: {ops_captured: 7%}}\n", tmp_path
     )
     assert told == [
-        "ci-bench.yml:3: policy.thresholds.ops_captured: this metric is only shown, and fails nothing; leave its threshold out"
+        "ci-bench.yml:3: policy.thresholds.ops_captured: this metric is only shown and never fails; remove its threshold"
     ]

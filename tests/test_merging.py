@@ -155,7 +155,7 @@ class TestNothingTwice:
 
     def test_two_merged_documents_that_overlap_are_refused(self):
         runs = [pair(name, seed=seed, slot=name) for seed, name in enumerate("abc")]
-        with pytest.raises(CannotMerge, match="merge the runs' own documents"):
+        with pytest.raises(CannotMerge, match="merge the run's original folders"):
             merge([merge(runs[:2]), merge(runs[1:])])
 
     def test_of_two_attempts_at_a_lease_the_first_that_ended_counts(self):
@@ -189,7 +189,7 @@ REFUSED = {
         lambda one: _both(one, environment=replace(one.head.environment, identity={"gpu": "H100", "torch": "2.13"})),
         "machines are not identical: gpu is 'H100', not 'H200'",
     ),
-    "nothing seen": (lambda one: _both(one, environment=replace(one.head.environment, identity={})), "nothing is known of a machine"),
+    "nothing seen": (lambda one: _both(one, environment=replace(one.head.environment, identity={})), "one run measured nothing"),
     "no base": (lambda one: replace(one, base=None), "one has base's results"),
     "other options": (lambda one: _planned(one, {"lr": 1}), "planned with other options, s/c0 first"),
     "a case less": (lambda one: _both(one, cases=one.head.cases[1:], of_base=one.base.cases[1:]), "planned in only one of the two, s/c0 first"),

@@ -76,7 +76,7 @@ def _plan_entry(entry: SuiteEntry, plugin: Plugin, tree: Tree, suites: dict[str,
     else:
         planned.cases += [case for case in cases if not any(case_faults(case))]
         if fault := next((fault for case in cases for fault in case_faults(case)), None):
-            planned.faults.setdefault(entry.suite, (Status.FAILED, f"it plans what no document holds: {fault}"))
+            planned.faults.setdefault(entry.suite, (Status.FAILED, f"its plan does not fit into a document: {fault}"))
 
 
 def _suite(name: str, plugin: Plugin, tree: Tree, suites: dict[str, Suite]) -> Suite:

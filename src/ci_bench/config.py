@@ -279,7 +279,7 @@ def _read(path: Path | None) -> str:
     if len(content) > MAX_BYTES:
         raise BadConfig(f"{path}: larger than {MAX_BYTES:,} bytes, the most that is read")
     if not text.strip():
-        raise BadConfig(f"{path}: the file is empty; write what is measured (docs/configuration.md)")
+        raise BadConfig(f"{path}: the file is empty; name the suites to measure (docs/configuration.md)")
     return text
 
 
@@ -328,7 +328,7 @@ def _idle_faults(raw: Any, known: Iterable[str]) -> Iterator[Fault]:
     measured, judged = _mapping(_mapping(raw).get("suites")), _mapping(_mapping(_mapping(raw).get("policy")).get("suites"))
     for suite in known if measured else ():
         if suite in judged and suite not in measured:
-            yield Fault(f"$.policy.suites.{suite}", "no case of this suite is measured, so nothing would be judged by this")
+            yield Fault(f"$.policy.suites.{suite}", "no case of this suite is measured, so this setting has no effect")
 
 
 def _metric_faults(raw: Any, metrics: Mapping[str, MetricKind]) -> Iterator[Fault]:
@@ -347,7 +347,7 @@ def _metric_faults(raw: Any, metrics: Mapping[str, MetricKind]) -> Iterator[Faul
             if metric not in metrics:
                 yield Fault(path, f"no suite has a metric of this name{nearest(metric, tuple(metrics))}")
             elif not metrics[metric].gates:
-                yield Fault(path, "this metric is only shown, and fails nothing; leave its threshold out")
+                yield Fault(path, "this metric is only shown and never fails; remove its threshold")
 
 
 def _plugin_faults(raw: Any) -> Iterator[Fault]:
@@ -368,7 +368,7 @@ def _budget_faults(raw: Any) -> Iterator[Fault]:
         return  # the form's own complaint
     yield from (Fault("$.budget", fault.message) for fault in schema_faults(given, run))
     if _mapping(_mapping(raw).get("run")).get("budget_s") is not None:
-        yield Fault("$.budget", "run.budget_s says it, too; leave out one of them")
+        yield Fault("$.budget", "run.budget_s is set, too; remove one of them")
 
 
 def _run_options(raw: Mapping[str, Any]) -> dict[str, Any]:

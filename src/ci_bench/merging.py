@@ -173,7 +173,7 @@ def differences(first: Pair, other: Pair) -> Iterator[str]:
     for name, one, two in zip((SideName.HEAD, SideName.BASE), first.sides, other.sides, strict=False):
         yield from (f"{where}: {reason}" for reason in _other_code(name, one, two))
     if not first.head.environment.identity or not other.head.environment.identity:
-        yield f"{where}: nothing is known of a machine, because nothing was measured on it; leave that run out"
+        yield f"{where}: one run measured nothing, so its machine is unknown; leave that run out"
     elif changed := _apart(first.head.environment.identity, other.head.environment.identity):
         yield f"{where}: the machines are not identical: {changed}"
     yield from (f"{where}: {reason}" for reason in _other_plan(first.head, other.head))
@@ -250,7 +250,7 @@ def _distinct(pairs: Sequence[Pair]) -> list[Pair]:
             continue
         if sharing := [pairs[at].name for at in kept if runs[place] & runs[at]]:
             where = f"{pairs[place].name} and {sharing[0]}"
-            raise CannotMerge(f"{where} share a run, and each has launches that the other lacks; merge the runs' own documents")
+            raise CannotMerge(f"{where} are partial merges of one run; merge the run's original folders")
         kept.append(place)
     return [pairs[place] for place in sorted(kept)]
 

@@ -230,7 +230,7 @@ def test_a_neighbour_on_the_card_is_told_and_what_it_disturbed_measured_again(tm
 
     judged = gate(repository(tmp_path / "repository"), Script(least_kernel_s=KERNEL_S, spells=busy), tmp_path / "gate")
 
-    assert any("of others came onto the GPU" in one for one in (*judged.redone, *judged.doubts))
+    assert any("of others started using the GPU" in one for one in (*judged.redone, *judged.doubts))
     assert not {"regressed", "improved"} & set(judged.verdicts.values()), judged.said
 
 

@@ -182,7 +182,7 @@ class TestRunning:
     def test_an_image_that_cannot_be_had_runs_nothing_and_says_what_to_do(self, notes, tmp_path):
         (notes / "missing").write_text("unauthorized: authentication required")
         made = cage_of(tmp_path, gpus="device=0")
-        words = f"{socket.gethostname()} has not got the image.*authentication required.*try `docker pull {IMAGE}` there"
+        words = f"{socket.gethostname()} could not pull the image.*authentication required.*try `docker pull {IMAGE}` there"
         with pytest.raises(NoCage, match=words):
             made.run(WORDS, here=tmp_path)
         with pytest.raises(NoCage, match=r"an id can't be pulled: name it NAME@sha256"):

@@ -78,11 +78,11 @@ def both(pair, **changes):
 
 OTHER_MACHINE = replace(PLANNED.environment, identity={"gpu": "H100", "torch": "2.13"}, condition={"gpu_uuid": "GPU-b"})
 LIES = {
-    "other cases": (brought(1, cases=IDS[:1]), "it brought other cases than were leased"),
-    "more launches": (brought(1, launches=2), "it brought other launches than were leased"),
-    "another lease": (brought(2), "was handed out"),
-    "an earlier attempt": (brought(1, attempt=2), "was handed out"),
-    "a merged document": (both(brought(1), parts=("x",)), "was handed out"),
+    "other cases": (brought(1, cases=IDS[:1]), "it returned other cases than were leased"),
+    "more launches": (brought(1, launches=2), "it returned other launches than were leased"),
+    "another lease": (brought(2), "its documents are of"),
+    "an earlier attempt": (brought(1, attempt=2), "its documents are of"),
+    "a merged document": (both(brought(1), parts=("x",)), "its documents are of"),
     "another configuration": (both(brought(1), run=replace(brought(1).head.run, config_digest="d")), "another configuration"),
     "other code": (both(brought(1), source=replace(CODE, commit="1" * 40)), f"it measured {'1' * 40} as head"),
     "changed code": (both(brought(1), source=replace(CODE, dirty=True)), "uncommitted changes"),

@@ -72,8 +72,8 @@ class TestWhatIsAskedFor:
     @pytest.mark.parametrize(
         ("text", "words"),
         [
-            ("partitoin=gpu", "no 'partitoin'.* is partition meant"),
-            ("gpu", "there is no 'gpu'"),
+            ("partitoin=gpu", "unknown option 'partitoin'.* is partition meant"),
+            ("gpu", "unknown option 'gpu'"),
             ("time=1:00:00", "minutes"),
             ("time=0", "minutes"),
             ("constraint=[a*2&b*4]", "constraint"),

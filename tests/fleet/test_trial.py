@@ -82,7 +82,7 @@ BAD = {
     "out of memory": (both(brought(1), cases=FAILED), "s/c0 ended out_of_memory: 40 GiB asked for"),
     "of another lease": (brought(2), "its documents are not those of its lease"),
     "of one side": (replace(brought(1), base=None), "its documents are not those of its lease"),
-    "of no case": (both(brought(1), cases=()), "it brought other cases than were leased"),
+    "of no case": (both(brought(1), cases=()), "it returned other cases than were leased"),
     "unreadable": (BadDocument("results.json: cut short"), "results.json: cut short"),
     "of other code": (both(brought(1), source=replace(CODE, commit="1" * 40)), "head is commit"),
 }

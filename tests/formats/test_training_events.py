@@ -199,7 +199,7 @@ def test_there_are_bounds_of_bytes_names_and_records(monkeypatch) -> None:
     ):
         with monkeypatch.context() as patch:
             patch.setattr(training_events, bound, most)
-            with pytest.raises(Unreadable, match=r"the most that are read|has more than"):
+            with pytest.raises(Unreadable, match=r"at most [0-9,]+ are read|has more than"):
                 read_any(of(content))
 
 

@@ -195,7 +195,7 @@ def test_a_write_follows_a_redirect_that_keeps_it_a_write(fake, client):
 
 def test_a_circle_ends(fake, client):
     fake.plan("GET", "pulls/7", *[Fault(status=302, headers={"Location": f"{fake.url}/repos/{REPOSITORY}/pulls/7"})] * 9)
-    with pytest.raises(GitHubOdd, match="redirects in a circle"):
+    with pytest.raises(GitHubOdd, match="ends in a redirect loop"):
         client.get("pulls/7")
     assert len(fake.seen) == 4
 

@@ -91,7 +91,7 @@ def test_its_heat_and_strangers_taint_and_idle_clocks_do_not_count(smi, tmp_path
     smi.metrics["thermal_ms"] = 500
     smi.processes.append({"pid": STRANGER, "vram": "N/A"})
     assert monitor.taint(before, replace(monitor.read(), at_s=10.0)) == (
-        "heat kept the GPU's clocks down for 5% of the time; 1 process (9999) of others came onto the GPU"
+        "heat kept the GPU's clocks down for 5% of the time; 1 process (9999) of others started using the GPU"
     )
     busy = monitor.glance()
     smi.metrics["gfx_mhz"] = 500

@@ -96,7 +96,7 @@ def test_the_issue_says_range_command_and_last_word():
     assert f"ci-bench bisect {commit(49)} {commit(50)} --case 'fake/one' --metric step_time" in body
     assert "https://github.com/o/r/actions/runs/49" in body
     assert issue_title(alarms).startswith("Trend: fake/one step time (eager): 4.9 % slower")
-    assert "back where it was" in issue_text(())
+    assert "has recovered" in issue_text(())
 
 
 def test_a_strangers_words_do_no_harm_in_the_issue():

@@ -70,9 +70,9 @@ def test_without_arms_cases_stay_what_they_are(suite):
 @pytest.mark.parametrize(
     ("arms", "fault"),
     [
-        (["inductor", "default"], "inductor is there twice; take one of them out"),
-        ([{"mode": "max-autotune"}, "max-autotune"], r"inductor\+max-autotune is there twice"),
-        (["eager", "dynamo-eager"], "dynamo-eager is there twice"),
+        (["inductor", "default"], "inductor is listed twice; remove one of them"),
+        ([{"mode": "max-autotune"}, "max-autotune"], r"inductor\+max-autotune is listed twice"),
+        (["eager", "dynamo-eager"], "dynamo-eager is listed twice"),
         (
             [{"backend": "aot_eager", "mode": "max-autotune"}],
             "max-autotune is a mode of inductor, and backend aot_eager has none",
@@ -163,7 +163,7 @@ def test_a_case_of_each_backend_tells_how_it_is_compiled():
         ({"triton.cudagraph": True}, "did you mean 'triton.cudagraphs'"),
         ({"max_autotune": 1}, "options.max_autotune: 1 is not true or false"),
         ({"cpp.threads": "two"}, "options.cpp.threads: 'two' is not a whole number"),
-        ({"mode": "max-autotune"}, "options.mode: an argument of torch.compile, and no option of inductor; this mode stands for"),
+        ({"mode": "max-autotune"}, "options.mode: an argument of torch.compile, not an option of inductor; this mode stands for"),
     ],
 )
 def test_an_option_that_inductor_lacks_is_refused_while_planning(suite, options, fault):

@@ -56,7 +56,7 @@ def test_what_is_nothing_of_the_whole_is_refused_by_name(left) -> None:
 
 
 def test_a_process_without_a_row_is_refused() -> None:
-    with pytest.raises(Unsupported, match="2 rows are too few for 3 processes; take a larger `batch_size`"):
+    with pytest.raises(Unsupported, match="2 rows are too few for 3 processes; use a larger `batch_size`"):
         parts_of(2, 3)
 
 

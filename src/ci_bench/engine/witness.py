@@ -121,7 +121,7 @@ class TurnTimes:
         clock, taken = WHOLE[metric.name], metric.launches[0]
         ordered = tuple(turn.block for turn in turns for _ in range(turn.samples))
         if len(taken.values) != len(ordered) or taken.blocks != ordered:
-            fault = f"{len(taken.values)} samples came back where {len(ordered)} were ordered, or of other blocks"
+            fault = f"{len(taken.values)} samples were returned instead of {len(ordered)}, or of other blocks"
             return Account(arm=metric.arm, clock=clock, fault=fault)
         lengths_s = [value * calls for value in taken.values]
         rest = iter(lengths_s)

@@ -109,7 +109,7 @@ class Cage:
             remedy = (
                 f"try `docker pull {self.image}` there, as the same user, after `docker login` if its registry asks who it is"
             )
-            raise NoCage(f"{socket.gethostname()} has not got the image, and could not pull it: {error}; {remedy}") from error
+            raise NoCage(f"{socket.gethostname()} could not pull the image: {error}; {remedy}") from error
 
     def _supervise(self, command: Sequence[str], *, name: str) -> int:
         """The container ends when we do (`cli` makes an exception of a SIGTERM), but for a SIGKILL."""

@@ -128,7 +128,7 @@ class Session:
     def _other_lease(self, pair: Pair, order: Order) -> str:
         told, wanted = pair.head.run.lease, self._lease(order)
         if told != wanted or pair.head.parts:
-            return f"its documents are of {told}, and {wanted} was handed out"
+            return f"its documents are of {told}, not of {wanted}"
         return ""
 
     def _other_work(self, pair: Pair, order: Order) -> Iterator[str]:
@@ -138,11 +138,11 @@ class Session:
             own = self.planned[name]
             leased = {case: own.get(case) for case in order.lease.cases if case in own or self.base_rows is None}
             if {row.case.id: row.case for row in side.cases} != leased:
-                yield "it brought other cases than were leased"
+                yield "it returned other cases than were leased"
             if any({launch.launch for metric in row.metrics for launch in metric.launches} - {0} for row in side.cases):
-                yield "it brought other launches than were leased"
+                yield "it returned other launches than were leased"
             if side.source.commit != self.sources[name].commit:
-                yield f"it measured {side.source.commit} as {name}, and not {self.sources[name].commit}"
+                yield f"it measured {side.source.commit} as {name}, not {self.sources[name].commit}"
         yield from own_faults(pair)
         if self.pairs:
             yield from differences(self.pairs[0], pair)

@@ -63,7 +63,7 @@ def read_wanted(text: str) -> Wanted:
             near = "".join(f"; is {match} meant?" for match in get_close_matches(name, names, 1))
             raise BadInput(f"--fleet slurm: unknown option {name!r:.80}; known are {', '.join(names)}{near}")
         if not re.fullmatch(r"[A-Za-z0-9_.:@|&*/+-]{1,200}", value) or name in values:
-            raise BadInput(f"--fleet slurm: {name} is written once, as {name}=VALUE, and not {part!r:.80}")
+            raise BadInput(f"--fleet slurm: write {name} once, as {name}=VALUE, not {part!r:.80}")
         values[name] = _minutes(value) if name == "time" else value
     wanted = Wanted(**values)
     _features(wanted.constraint)
@@ -72,7 +72,7 @@ def read_wanted(text: str) -> Wanted:
 
 def _minutes(value: str) -> int:
     if not re.fullmatch(r"[1-9][0-9]{0,5}", value):
-        raise BadInput(f"--fleet slurm: time is a number of minutes, and not {value!r:.80}")
+        raise BadInput(f"--fleet slurm: time is a number of minutes, not {value!r:.80}")
     return int(value)
 
 
@@ -85,7 +85,7 @@ def _features(constraint: str) -> tuple[Callable[[Sequence[bool]], bool], tuple[
     sign = "|" if "|" in constraint else "&"
     names = tuple(filter(None, constraint.split(sign)))
     if any(re.search(r"[&|*:]", name) for name in names):
-        raise BadInput(f"--fleet slurm: constraint is features joined by & or by |, and not {constraint!r:.80}")
+        raise BadInput(f"--fleet slurm: constraint is features joined by & or by |, not {constraint!r:.80}")
     return (any if sign == "|" else all), names
 
 

@@ -86,7 +86,7 @@ def _trouble(pair: Pair, order: Order, run: str) -> str:
         return fault
     rows = [row for side in pair.sides for row in side.cases]
     if {row.case.id for row in rows} != {*order.lease.cases}:
-        return "it brought other cases than were leased"
+        return "it returned other cases than were leased"
     for row in rows:
         if row.status is not Status.OK:
             return f"{row.case.id} ended {row.status}: {row.failure.reason if row.failure else 'no reason'}"

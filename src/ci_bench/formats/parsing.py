@@ -49,7 +49,7 @@ def _with_words(text: str) -> str:
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(pairs) > MAX_FIELDS:
-        raise Unreadable(f"an object has {len(pairs):,} fields, and {MAX_FIELDS:,} are the most that are read")
+        raise Unreadable(f"an object has {len(pairs):,} fields; at most {MAX_FIELDS:,} are read")
     fields = dict(pairs)
     if len(fields) != len(pairs):
         seen: set[str] = set()
@@ -103,7 +103,7 @@ class Node:
         if not isinstance(self.value, str) or not self.value.strip():
             self.wrong(f"{show(self.value)} is not a text")
         if len(self.value) > MAX_NAME:
-            self.wrong(f"a text of {len(self.value):,} characters, and {MAX_NAME:,} are the most")
+            self.wrong(f"a text of {len(self.value):,} characters; at most {MAX_NAME:,} are allowed")
         return str(self.value)
 
     def number(self) -> float:

@@ -106,7 +106,7 @@ def read(files: Sequence[File], names: Mapping[str, str], form: str) -> tuple[tu
             of ranks differ.
     """
     if (size := sum(len(file.content) for file in files)) > MOST_BYTES:
-        raise Unreadable(f"{size:,} bytes, and {MOST_BYTES:,} are the most that are read; log fewer pictures and histograms")
+        raise Unreadable(f"{size:,} bytes, but at most {MOST_BYTES:,} are read; log fewer pictures and histograms")
     asked = {what: (names[what],) if what in names else NAMES[what] for what in NAMES}
     wanted = {name for several in asked.values() for name in several}
     reader = _tensorboard if form == TENSORBOARD else _wandb

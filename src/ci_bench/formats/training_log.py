@@ -374,7 +374,7 @@ def by_rank(records: Sequence[Record]) -> Ranks:
         Unreadable: a step is there twice, or ranks have different steps.
     """
     if len(records) > MOST_STEPS:
-        raise Unreadable(f"{len(records):,} records have a loss, and {MOST_STEPS:,} are the most that are read")
+        raise Unreadable(f"{len(records):,} records have a loss; at most {MOST_STEPS:,} are read")
     ranks: dict[int, list[Record]] = {}
     numbered = any(record.step is not None for record in records)
     for record in records:

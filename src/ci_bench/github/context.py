@@ -210,7 +210,7 @@ def _of_branch(environ: Mapping[str, str], event: Record, *, head: str | None, b
     ref = environ.get("GITHUB_REF", "")
     sha = _sha(head) or _sha(environ["GITHUB_SHA"])
     if sha is None:
-        raise NotOnGitHub(f"GITHUB_SHA is {environ['GITHUB_SHA']!r:.80}, no commit")
+        raise NotOnGitHub(f"GITHUB_SHA is {environ['GITHUB_SHA']!r:.80}, which is not a commit")
     server = environ.get("GITHUB_SERVER_URL", "https://github.com").rstrip("/")
     return Context(
         repository=repository,
@@ -255,5 +255,5 @@ def _number(text: str | None) -> int | None:
 def _needed_number(environ: Mapping[str, str], name: str) -> int:
     number = _number(environ[name])
     if number is None:
-        raise NotOnGitHub(f"{name} is {environ[name]!r:.80}, no number")
+        raise NotOnGitHub(f"{name} is {environ[name]!r:.80}, which is not a number")
     return number

@@ -228,7 +228,7 @@ def refusal(said: str, answer: Answer, message: str) -> GitHubFailed:
         case 403 | 429:
             return GitHubRefused(f"{text}{permission}; give the job this permission (`permissions:` in the workflow)")
         case 404 | 410:
-            return GitHubMissing(f"{text}{permission}; GitHub says so too where the token may not see it")
+            return GitHubMissing(f"{text}{permission}; GitHub also answers this if the token may not see it")
         case 400 | 405 | 406 | 409 | 413 | 415 | 422:
             return GitHubInvalid(text)
     return GitHubOdd(text)
@@ -444,7 +444,7 @@ class Asker:
                 message = "" if answer.is_success else answer.message or f"status {answer.status}"
                 return _Tried(answer=answer, trouble=trouble_of(answer.status, answer.headers, message), reason=message)
             request = replace(request, url=self._moved(request, answer), params=None)
-        raise GitHubOdd(f"{request} redirects in a circle")
+        raise GitHubOdd(f"{request} ends in a redirect loop")
 
     def _moved(self, request: Request, answer: Answer) -> str:
         """Where a renamed repository is now; a redirect away from the API is not followed: it would take the token along."""

@@ -65,7 +65,7 @@ def publish_alert(client: Client, alert: Alert) -> Outcome:
     if not alert.worse:
         for one in own:
             _close(client, one, alert.text, reason="completed")
-        detail = f"closed issue {own[0].number}: all is well again" if own else "nothing is open"
+        detail = f"closed issue {own[0].number}: nothing is worse any longer" if own else "nothing is open"
         return Outcome(part=PART, state=State.DONE if own else State.SKIPPED, detail=detail, url=own[0].url if own else None)
     if own:
         return _update(client, alert, own)

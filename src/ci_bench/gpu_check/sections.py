@@ -113,7 +113,7 @@ def _hand_over(figures: Figures) -> Found:
 def _flush(figures: Figures) -> Found:
     if figures["hot_s"] is None or figures["cold_s"] is None:
         found = "a call with a cold cache is too short for events on this card"
-        return Found(outcome=Outcome.UNKNOWN, found=found, means="nothing is known of run.flush_l2 here")
+        return Found(outcome=Outcome.UNKNOWN, found=found, means="run.flush_l2 could not be checked here")
     hot_s, cold_s, flushes = (_number(figures, name) for name in ("hot_s", "cold_s", "flushes"))
     found = f"with the L2 cache overwritten before it a call takes {cold_s / hot_s:.3g} times as long as without"
     if cold_s < COLDER * hot_s:
@@ -200,7 +200,7 @@ def _unchanged(figures: Figures) -> Found:
     cost = f"changes of {percent(_number(figures, 'resolvable'))} can be found in 8 launches, of which each takes a small case "
     means = f"{cost}{_seconds(_number(figures, 'launch_s'))}" if figures.get("resolvable") else ""
     if wrong:
-        return Found(outcome=Outcome.FAIL, found=found, means="this machine calls unchanged code changed: do not gate on it")
+        return Found(outcome=Outcome.FAIL, found=found, means="this machine reports unchanged code as changed: do not gate on it")
     if doubts:
         return Found(
             outcome=Outcome.UNKNOWN, found=found, means=f"{doubts:.0f} blocks were disturbed: {figures['doubt']}; {means}"
@@ -210,7 +210,7 @@ def _unchanged(figures: Figures) -> Found:
     return Found(outcome=Outcome.PASS, found=found, means=means)
 
 
-UNCHANGED = Section(name="unchanged", asks="is unchanged code called unchanged?", limit_s=180.0, judge=_unchanged)
+UNCHANGED = Section(name="unchanged", asks="is unchanged code reported as unchanged?", limit_s=180.0, judge=_unchanged)
 """The one that runs the whole engine, in processes of its own."""
 SECTIONS: tuple[Section, ...] = (
     Section(name="device", asks="which GPU is it, and can it be monitored?", limit_s=30.0, judge=_device),
@@ -222,7 +222,7 @@ SECTIONS: tuple[Section, ...] = (
     Section(name="clocks", asks="do arms run at the same clocks?", limit_s=20.0, judge=_clocks),
     Section(name="capture", asks="do CUDA graphs replay, and is a failed capture noticed?", limit_s=30.0, judge=_capture),
     Section(name="peaks", asks="is peak memory exact?", limit_s=20.0, judge=_peaks),
-    Section(name="atomics", asks="how far are sums apart whose order is free?", limit_s=20.0, judge=_atomics),
+    Section(name="atomics", asks="how much do sums differ if their order varies?", limit_s=20.0, judge=_atomics),
     Section(name="energy", asks="does it count energy?", limit_s=20.0, judge=_energy),
     Section(name="caches", asks="does recompiling choose other kernels?", limit_s=150.0, judge=_caches),
     UNCHANGED,

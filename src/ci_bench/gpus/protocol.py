@@ -115,7 +115,9 @@ class Cards:
         if self.cards:
             names = ", ".join(dict.fromkeys(card.name or card.uuid for card in self.cards))
             return f"{len(self.cards)} GPU{'s' if len(self.cards) > 1 else ''} ({names}; driver {self.driver or 'unknown'})"
-        return f"{', '.join(self.nodes)}, but {self.vendor.library} tells nothing of it ({self.trouble})" if self.nodes else ""
+        return (
+            f"{', '.join(self.nodes)}, but {self.vendor.library} reports nothing about it ({self.trouble})" if self.nodes else ""
+        )
 
 
 class Vendor(Protocol):

@@ -100,8 +100,8 @@ def issue_title(alarms: Sequence[Alarm]) -> str:
 def issue_text(alarms: Sequence[Alarm], *, page_url: str | None = None, run_url: str | None = None) -> str:
     """The body: each open change with the suspected range, what else changed then, and what to do; or the last word."""
     if not alarms:
-        return f"Every series is back where it was, or has been as it is for long enough to be the new normal.{_seen(run_url)}\n"
-    parts = ["Runs of this branch have become worse and have stayed so. The commits that are suspected:", ""]
+        return f"Every series has recovered, or has kept its new level long enough to be the new normal.{_seen(run_url)}\n"
+    parts = ["Runs of this branch got worse and stayed worse. The suspected commits:", ""]
     for alarm in alarms[:SHOWN_IN_ISSUE]:
         parts.append(f"- **{plain(alarm.text)}**, {plain(alarm.where)} ({plain(alarm.line.hardware)})")
         parts += [f"  - the environment changed with it: {code(change)}" for change in alarm.line.environment_of(alarm.move)]
@@ -114,7 +114,7 @@ def issue_text(alarms: Sequence[Alarm], *, page_url: str | None = None, run_url:
     if before and after:
         parts += ["", "To find the commit on the same machine:", "", "```sh", _command(first, before, after), "```"]
     parts += [f"\n[The trend page]({page_url})"] if page_url else []
-    return "\n".join(parts) + _seen(run_url) + "\n\nThis issue is kept up to date, and closed once all is well.\n"
+    return "\n".join(parts) + _seen(run_url) + "\n\nci-bench keeps this issue up to date and closes it once nothing is worse.\n"
 
 
 def _command(alarm: Alarm, before: str, after: str) -> str:
@@ -128,4 +128,4 @@ def _runs(alarm: Alarm) -> list[tuple[str, str]]:
 
 
 def _seen(run_url: str | None) -> str:
-    return f"\n\nLast looked at in {run_url}" if run_url else ""
+    return f"\n\nLast checked in {run_url}" if run_url else ""

@@ -148,7 +148,7 @@ def _read(root: Path, folder: str, name: str) -> Stored:
     path = root / folder / name
     named = _FILE.fullmatch(name)
     if not folder or named is None:
-        raise BadDocument("not a record of ci-bench; take it away")
+        raise BadDocument("not a record of ci-bench; remove it")
     content = _content(path)
     if _digest(content) != named[1]:
         raise BadDocument("its content does not fit the digest in its name: it was cut short or changed")

@@ -175,7 +175,7 @@ def check_arms(
     """The checks of `listed_arms`: `names` are those of the items of `arms` in their order. Raises `BadConfig`."""
     if "arms" not in options:
         return
-    faults = [f"{name} is there twice; take one of them out" for name in dict.fromkeys(names) if names.count(name) > 1]
+    faults = [f"{name} is listed twice; remove one of them" for name in dict.fromkeys(names) if names.count(name) > 1]
     faults += [fault for arm in arms.values() for fault in arm_faults(arm)]
     for word in options["arms"]:
         known = (*MODES, *map(str, Experiment))

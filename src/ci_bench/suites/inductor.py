@@ -43,7 +43,7 @@ def option_faults(options: Mapping[str, Any]) -> Iterator[str]:
     known = option_types()
     for name, value in options.items():
         if name in COMPILE_ARGUMENTS:
-            yield f"{name}: an argument of torch.compile, and no option of inductor{_hint(name, value)}"
+            yield f"{name}: an argument of torch.compile, not an option of inductor{_hint(name, value)}"
         elif name not in known:
             yield f"{name}: inductor has no such option{meant(name, list(known))}"
         elif known[name] != ANY and not _fits(value, known[name]):

@@ -154,7 +154,7 @@ def shared_models(options: Mapping[str, Any], place: str, *, instead_of: Sequenc
     layouts = tuple(map(read_layout, options["layouts"]))
     faults = [f"layouts: replaces `{other}`; remove one of them" for other in instead_of if other in options]
     names = [layout.name for layout in layouts]
-    faults += [f"layouts: {name} is there twice; take one of them out" for name in dict.fromkeys(names) if names.count(name) > 1]
+    faults += [f"layouts: {name} is listed twice; remove one of them" for name in dict.fromkeys(names) if names.count(name) > 1]
     for layout in layouts:
         faults += _unknown(layout)
         faults += idle_options(layout)
@@ -177,7 +177,7 @@ def _unknown(layout: Layout) -> Iterator[str]:
         return
     known = ", ".join(ROWS_SHARED)
     if word in LAYOUTS:
-        yield f"layouts: {word} is of suite training_loss; take one of {known}, or your own by its import path"
+        yield f"layouts: {word} is of suite training_loss; use one of {known}, or your own by its import path"
     else:
         yield f"layouts: {word!r} is neither one of {known} nor an import path{meant(word, ROWS_SHARED)}"
 

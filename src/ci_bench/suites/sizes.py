@@ -95,5 +95,5 @@ def limits_of(size: Any, options: Mapping[str, Any], sizes: Sequence[Any], place
     if size == Size.LARGEST:
         return SizeLimits(**options.get("largest_batch", {}))
     if "largest_batch" in options and Size.LARGEST not in sizes:
-        raise BadConfig(f"{place}.largest_batch: no batch size is looked for; take `batch_size: largest`, or leave it out")
+        raise BadConfig(f"{place}.largest_batch: no batch size is searched for; use `batch_size: largest`, or leave it out")
     return None

@@ -40,7 +40,7 @@ def test_an_nvml_that_fails_is_told_and_what_lies_in_dev_is_seen(tmp_path, faili
     assert nvidia.look().seen() == ""
     (tmp_path / "nvidia0").touch()
     cards = nvidia.look()
-    assert f"nvidia0, but NVML tells nothing of it (NVMLError: {failing})" in cards.seen()
+    assert f"nvidia0, but NVML reports nothing about it (NVMLError: {failing})" in cards.seen()
 
 
 @pytest.mark.parametrize(

@@ -161,9 +161,9 @@ def test_all_reasons_are_told() -> None:
     after = replace(LATER, reasons=(BRAKE, HOT), pids=frozenset({OURS, *range(9990, 9997)}), thermal_s=6.0)
     assert taint(before, after, OWN) == (
         "the GPU was slowed down (power_brake, too_hot); heat kept the GPU's clocks down for 10% of the time; "
-        "7 processes (9990, 9991, 9992, 9993, 9994, …) of others came onto the GPU"
+        "7 processes (9990, 9991, 9992, 9993, 9994, …) of others started using the GPU"
     )
-    assert taint(CALM, there(STRANGER), OWN) == "1 process (9999) of others came onto the GPU"
+    assert taint(CALM, there(STRANGER), OWN) == "1 process (9999) of others started using the GPU"
     assert uneven_clocks({BASE: busy(1980), HEAD: busy(1800)}) == (
         "the SM clock of arm 0 was 1980 MHz under base, 1800 MHz under head"
     )

@@ -67,7 +67,7 @@ def test_a_process_that_came_after_ours_taints(when: str, tmp_path) -> None:
     for moment in ("before", "after"):
         nvml.pids = [OURS, STRANGER] if when == moment else [OURS]
         readings.append(monitor.read())
-    assert monitor.taint(*readings) == "1 process (9999) of others came onto the GPU"
+    assert monitor.taint(*readings) == "1 process (9999) of others started using the GPU"
 
 
 def test_our_own_processes_do_not_taint_though_their_numbers_are_the_hosts(tmp_path) -> None:
@@ -89,7 +89,7 @@ def test_a_stranger_who_was_there_first_is_said_once_and_does_not_taint(tmp_path
         nvml.pids = [STRANGER, OURS + 100]
         assert monitor.taint(monitor.read(), monitor.read()) is not None
         nvml.pids = [STRANGER]
-    assert monitor.notes == ("others are on the GPU before measuring, 1 process (9999): what they do is in the times",)
+    assert monitor.notes == ("others use the GPU before measuring, 1 process (9999): they may affect the times",)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 

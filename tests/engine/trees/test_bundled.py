@@ -188,7 +188,7 @@ class TestRefused:
         content[-30] ^= 1
         sources.file.write_bytes(content)
         (tmp_path / "node").mkdir()
-        with pytest.raises(BadSources, match=f"SHA-256 is .* and {sources.sha256} was handed out; git did not see it"):
+        with pytest.raises(BadSources, match=f"SHA-256 is .* not {sources.sha256}; git did not notice"):
             unbundle(sources, tmp_path / "node", {"PATH": "/nonexistent"})
 
     def test_more_than_the_most_on_either_machine(self, topic, tmp_path) -> None:
@@ -287,7 +287,7 @@ class TestNothingIsSent:
     def test_of_what_is_not_committed(self, topic, tmp_path) -> None:
         repository, *_ = topic
         repository.write({"new.txt": "n"})
-        with pytest.raises(BadCheckout, match=r"uncommitted changes or new files .* commit them"):
+        with pytest.raises(BadCheckout, match=r"uncommitted changes and new files .* commit them"):
             made(repository.top, tmp_path)
         made(repository.top, tmp_path, leave_out=(repository.top / "new.txt",))
 

@@ -48,7 +48,7 @@ def test_what_was_moved_is_the_failure_of_its_side(tmp_path: Path) -> None:
     prepare_sides(place(repository.top, tmp_path / "s"), base=None, setup=Setup())
     shutil.move(tmp_path / "s", tmp_path / "t")
     for side in reopen_sides(place(repository.top, tmp_path / "t"), base=None, setup=Setup()).sides:
-        assert (side.failure or "").endswith("mount it at the path where it was made")
+        assert (side.failure or "").endswith("mount them at the path where they were made")
 
 
 def another_commit(repository: Repository, _: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_sides_of_another_checkout_are_refused(tmp_path: Path) -> None:
     first, _, _ = topic_repository(tmp_path / "r")
     second, _, _ = topic_repository(tmp_path / "other")
     prepare_sides(place(first.top, tmp_path / "s"), base=None, setup=Setup())
-    with pytest.raises(NotPrepared, match="it is of the checkout"):
+    with pytest.raises(NotPrepared, match="it belongs to the checkout"):
         reopen_sides(place(second.top, tmp_path / "s"), base=None, setup=Setup())
 
 

@@ -222,7 +222,7 @@ def test_a_side_that_breaks_its_interpreter_cannot_be_measured(tmp_path: Path) -
     """With a module in front of the standard library's own, say."""
     site = "$(python -c 'import sysconfig; print(sysconfig.get_path(\"purelib\"))')"
     failure = failing(tmp_path, f'echo 1/0 >json.py; echo "import sys; sys.path.insert(0, \\"$PWD\\")" >"{site}/a.pth"')
-    assert "this side's interpreter does not work any more after set-up" in failure
+    assert "this side's interpreter no longer works after set-up" in failure
     assert "ZeroDivisionError" in failure
 
 

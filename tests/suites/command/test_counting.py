@@ -114,7 +114,7 @@ def test_only_what_is_timed_itself_is_counted():
     assert parse({**ENTRY, "instructions": "auto"}).instructions is Counting.AUTO
     assert parse(ENTRY).instructions is Counting.NEVER
     for more in ({"format": "auto"}, {"losses": {}}):
-        with pytest.raises(BadConfig, match="instructions: they are counted of commands that are timed themselves"):
+        with pytest.raises(BadConfig, match="instructions: instructions are counted only of commands that are timed directly"):
             parse({**ENTRY, **more, "instructions": "auto"})
 
 

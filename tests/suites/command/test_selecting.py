@@ -70,7 +70,7 @@ def test_the_first_rule_that_fits_counts() -> None:
 def test_brackets_are_themselves_and_stars_and_question_marks_are_not() -> None:
     assert len(names(chosen(Rule(match="test[1]", name="one"), Rule(match="*", use=False)))) == 1
     assert len(names(chosen(Rule(match="test[?]", name="one"), Rule(match="*", use=False)))) == 1
-    with pytest.raises(BadOutput, match="fits nothing"):
+    with pytest.raises(BadOutput, match="matches nothing"):
         chosen(Rule(match="test1"))
 
 
@@ -80,7 +80,11 @@ def test_a_benchmark_that_failed_or_was_skipped_can_be_left_out_too() -> None:
 
 
 WRONG = [
-    ([Rule(match="typo*")], READING, "metrics[0].match: 'typo*' fits nothing; the output has 'sort', 'sort memory', 'sort rate'"),
+    (
+        [Rule(match="typo*")],
+        READING,
+        "metrics[0].match: 'typo*' matches nothing; the output has 'sort', 'sort memory', 'sort rate'",
+    ),
     ([Rule(match="score")], READING, "metrics[0]: the tool does not say which way 'score' is better; add `better`"),
     ([Rule(match="sort*", name="x")], READING, "'sort memory' and 'sort' would both be called x"),
     ([Rule(match="*", use=False)], Reading(series=READING.series), "nothing of the output is used; it has 'sort'"),

@@ -122,7 +122,7 @@ TROUBLE = [
     (entry("true", format="auto", output="stdout"), "standard output cannot be read: it is empty", ""),
     (entry("echo '{}'", format="pyperf", output="stdout"), "standard output cannot be read as pyperf: $: the field 'benchmarks'", ""),
     (entry("true", format="auto", output="none.json"), "none.json: the command wrote no such file in ", ""),
-    (entry(WRITES, format="auto", metrics=[{"match": "expected"}]), "metrics[0].match: 'expected' fits nothing", ""),
+    (entry(WRITES, format="auto", metrics=[{"match": "expected"}]), "metrics[0].match: 'expected' matches nothing", ""),
     (entry(f"for i in 1 2; do echo '{DOCUMENT}' > twice$i.json; done", format="auto", output="twice?.json"),
      "two of the files that were written have a series 'a b'", ""),
     (entry("head -c 70000000 /dev/zero", format="auto", output="stdout"), "larger than 67,108,864 bytes", ""),
@@ -154,7 +154,7 @@ def test_a_file_of_an_earlier_run_is_not_taken_for_this_ones(tmp_path) -> None:
     (tree / "out.json").write_text(DOCUMENT)
     row = the_row(tmp_path, entry("true", format="auto", output="out.json"))
     assert row.status is Status.FAILED
-    assert "there was such a file before the run, and the run did not write it" in row.failure.reason
+    assert "this file existed before the run, and the run did not write it" in row.failure.reason
     assert (tree / "out.json").exists(), "it is the user's"
 
 

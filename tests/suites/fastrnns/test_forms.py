@@ -52,7 +52,7 @@ def test_other_warnings_are_let_through():
 @pytest.mark.parametrize("name", ["script", "trace"])
 def test_a_torch_without_torchscript_skips_its_forms_alone(monkeypatch, name):
     monkeypatch.delattr(torch.jit, name)
-    with pytest.raises(Unsupported, match=rf"has no torch\.jit\.{name}; take the compiled form"):
+    with pytest.raises(Unsupported, match=rf"has no torch\.jit\.{name}; use the compiled form"):
         open_case(make_case("jit"))
     open_case(make_case("py"))
     open_case(make_case("compile"))

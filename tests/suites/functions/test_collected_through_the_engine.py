@@ -259,13 +259,13 @@ def test_what_is_broken_is_a_row_with_file_function_and_reason_and_its_neighbour
         "test_never": (Status.FAILED, f"{where}test_never: it ends without calling the fixture `benchmark`"),
         "test_twice": (Status.FAILED, f"{where}test_twice: it uses the fixture `benchmark` twice"),
         "test_gone": (Status.FAILED, f"{where}test_gone: what it hands to benchmark fails once the function around it has ended"),
-        "test_anew": (Status.SKIPPED, f"{where}test_anew: benchmark.pedantic sets up or takes down around each round"),
+        "test_anew": (Status.SKIPPED, f"{where}test_anew: benchmark.pedantic has a setup or teardown for each round"),
         "test_skipped": (Status.SKIPPED, f"{where}test_skipped: not today"),
         "test_honest": (Status.OK, ""),
         "Suite.time_f[n=1]": (Status.SKIPPED, "benchmarks/suite.py: Suite.time_f: setup skips it: too small"),
         "Suite.time_f[n=2]": (Status.FAILED, "benchmarks/suite.py:10: Suite.time_f[n=2]: KeyError: 'missing'"),
         "Suite.time_anew[n=2]": (Status.SKIPPED, "benchmarks/suite.py: Suite.time_anew: number = 1 asks for setup before each"),
-        "Suite.track_text[n=2]": (Status.FAILED, "benchmarks/suite.py: Suite.track_text returns a str, and a number is"),
+        "Suite.track_text[n=2]": (Status.FAILED, "benchmarks/suite.py: Suite.track_text returns a str instead of a number"),
         "time_honest": (Status.OK, ""),
     }
     found = reasons(rows)
@@ -284,11 +284,11 @@ def test_a_report_that_hands_nothing_over_twice_or_a_kernel_says_so_and_other_re
         "other[n=64]": (Status.OK, ""),
         "none[n=64]": (
             Status.FAILED,
-            f"{where}21: none: mine does not call triton.testing.do_bench, and one call is what is timed",
+            f"{where}21: none: mine does not call triton.testing.do_bench, but exactly one call is timed",
         ),
         "twice[n=64]": (
             Status.FAILED,
-            f"{where}25: twice: torch calls triton.testing.do_bench 2 times, and one call is what is timed",
+            f"{where}25: twice: torch calls triton.testing.do_bench 2 times, but exactly one call is timed",
         ),
         "broken[n=64]": (Status.FAILED, f"{where}29: broken[n=64]: RuntimeError: no such kernel"),
         "kernel[n=64]": (Status.SKIPPED, "triton.jit(print) is launched, and triton is not installed here"),

@@ -143,7 +143,7 @@ WRONG = {
     ),
     "too many": (
         f"@ci_bench.benchmark(a={[*range(11)]}, b={[*range(10)]}, c={[*range(10)]})\ndef f(a, b, c): ...",
-        "bench.py:3: f: cases: the grid has 1,100, and 1,000 are the most",
+        "bench.py:3: f: cases: the grid has 1,100, but at most 1,000 are allowed",
     ),
     "a grid beside a list": (
         "@ci_bench.benchmark(n=[1], cases=[{'n': 1}])\ndef f(n): ...",
@@ -183,7 +183,7 @@ WRONG = {
     "a word for backward": ("@ci_bench.benchmark(backward='yes')\ndef f(): ...", "bench.py:3: f: backward: True or False"),
     "a provider of other parameters": (
         PROVIDED + "\n@f.provider('other')\ndef _(m): ...",
-        "bench.py:7: f: provider: other takes m in place of n",
+        "bench.py:7: f: provider: other takes m instead of n",
     ),
     "two providers of one name": (
         PROVIDED + "\n@f.provider('f')\ndef _(n): ...",

@@ -179,7 +179,7 @@ def test_other_inputs_than_the_references_are_told(tree) -> None:
     """
     check = agrees(tree, source)["theirs"]
     assert check.outcome is Outcome.FAIL
-    assert "other inputs than the reference (float32[4, 8] in place of float32[8, 4])" in check.detail
+    assert "other inputs than the reference (float32[4, 8] instead of float32[8, 4])" in check.detail
 
 
 def test_tuples_mappings_numbers_and_whole_numbers_are_compared_by_name(tree) -> None:
@@ -331,10 +331,10 @@ def test_what_returns_nothing_is_timed_alone_and_refused_beside_others(tree) -> 
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("return torch.ones(3)", "gives a Tensor, and what is timed is a function"),
+        ("return torch.ones(3)", "gives a Tensor instead of the function to time"),
         ("return lambda: object()", "returns a object, which defines no equality"),
-        ("return lambda: ci_bench.inputs(1, (3,))", "called in what is timed"),
-        ("yield lambda: torch.ones(1)\n    yield 1", "yields twice"),
+        ("return lambda: ci_bench.inputs(1, (3,))", "called in the timed function"),
+        ("yield lambda: torch.ones(1)\n    yield 1", "yields more than once"),
     ],
 )
 def test_a_benchmark_that_cannot_be_measured_says_what_to_change(tree, body, said) -> None:
@@ -343,7 +343,8 @@ def test_a_benchmark_that_cannot_be_measured_says_what_to_change(tree, body, sai
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [("1, (3,), 'fp33'", "dtype 'fp33' is none of"), ("1, (3,), 'int64'", "whole numbers need `high`")]
+    ("arguments", "said"),
+    [("1, (3,), 'fp33'", "dtype 'fp33' is neither one of"), ("1, (3,), 'int64'", "whole numbers need `high`")],
 )
 def test_inputs_that_cannot_be_drawn_say_so(tree, arguments, said) -> None:
     with pytest.raises(ValueError, match=said):
@@ -454,7 +455,7 @@ def test_a_side_without_the_case_says_so(tree) -> None:
     (case,) = plan(tree)
     for source, said in (
         (ALONE.format(before="pass", mine="x").replace("def alone", "def other"), "bench.py has no benchmark alone on this side"),
-        (ALONE.format(before="pass", mine="x").replace("[64]", "[65]"), r"\[n=64\] is none of them on this side"),
+        (ALONE.format(before="pass", mine="x").replace("[64]", "[65]"), r"\[n=64\] is not one of them on this side"),
         (ALONE.format(before="pass", mine="x").replace("n=[64]", "n=[64], provider='p'"), "has the providers p on this side"),
     ):
         write(tree, source)

@@ -97,9 +97,9 @@ def test_one_case_for_each_number_of_processes_and_what_it_owes() -> None:
             "torchbench.processes: says how many share a layout, and no `layouts` are listed; add `layouts: [ddp]`",
         ),
         ({"layouts": ["ddp"], "backend": "inductor"}, "layouts: replaces `backend`; remove one of them"),
-        ({"layouts": ["ddp", "ddp"]}, "layouts: ddp is there twice; take one of them out"),
+        ({"layouts": ["ddp", "ddp"]}, "layouts: ddp is listed twice; remove one of them"),
         ({"layouts": ["dpp"]}, "layouts: 'dpp' is neither one of ddp, fsdp nor an import path; did you mean 'ddp'?"),
-        ({"layouts": ["pipeline"]}, "layouts: pipeline is of suite training_loss; take one of ddp, fsdp"),
+        ({"layouts": ["pipeline"]}, "layouts: pipeline is of suite training_loss; use one of ddp, fsdp"),
         (
             {"layouts": [{"layout": "ddp", "reshard": False}]},
             "layouts: `reshard` is of fsdp, hsdp, fsdp_tensor, and ddp has none",

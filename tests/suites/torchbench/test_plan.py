@@ -85,22 +85,22 @@ def test_parts_are_details_where_only_the_model_is_compiled():
 @pytest.mark.parametrize(("entry", "words"), [
     ({"backend": ["inductor", "inductor"]}, "names one arm twice"),
     ({"backend": ["eager", "dynamo-eager"]}, "names one arm twice"),
-    ({"models": ["mpl"]}, "no model 'mpl' among 13; did you mean 'mlp'"),
+    ({"models": ["mpl"]}, "none of the 13 models is called 'mpl'; did you mean 'mlp'"),
     ({"source": "own"}, "source own needs models"),
     ({"source": "torchbench"}, "needs the folder of a TorchBench checkout"),
     ({"source": "torchbench", "path": "/nowhere"}, "no models under torchbenchmark/models"),
     ({"nopython": True, "scope": "step"}, "breaks the graph at backward"),
     ({"freezing": True}, "only inference can freeze"),
-    ({"batch_invariance": True}, "asks about inference"),
+    ({"batch_invariance": True}, "applies to inference"),
     ({"quantization": "int8dynamic", "mode": "inference"}, "precision: bf16"),
     ({"quantization": "int8dynamic", "mode": "training", "quantized_arms": "candidate"}, "`precision: bf16` or `precision: fp32`"),
-    ({"quantized_arms": "candidate", "mode": "inference"}, "quantized_arms: there is no `quantization`"),
-    ({"quantization_limit": 0.1, "mode": "inference"}, "quantization_limit: there is no `quantization`"),
+    ({"quantized_arms": "candidate", "mode": "inference"}, "quantized_arms: requires `quantization`"),
+    ({"quantization_limit": 0.1, "mode": "inference"}, "quantization_limit: requires `quantization`"),
     ({"quantization": "int8dynamic", "mode": "inference", "precision": "bf16", "quantization_limit": 0.1}, "quantized_arms: candidate"),
     ({"inductor": {"mode": "max-autotune"}},
      "inductor.mode: an argument of .*; this mode stands for max_autotune: true, triton.cudagraphs: true, coordinate_descent"),
-    ({"inductor": {"mode": "quick"}}, "inductor.mode: an argument of torch.compile, and no option of inductor; write it under `compile`"),
-    ({"inductor": {"dynamic": True}}, "no option of inductor; write it under `compile`"),
+    ({"inductor": {"mode": "quick"}}, "inductor.mode: an argument of torch.compile, not an option of inductor; write it under `compile`"),
+    ({"inductor": {"dynamic": True}}, "not an option of inductor; write it under `compile`"),
     ({"inductor": {"fullgraph": True}}, "`fullgraph: true` under `compile`"),
     ({"tables": ["/nowhere.yml"]}, "cannot be read: No such file"),
 ])  # fmt: skip
@@ -150,7 +150,7 @@ def test_the_largest_batch_is_a_case_whose_id_never_changes_and_whose_first_stag
 
 @pytest.mark.parametrize(("entry", "words"), [
     ({"batch_size": "largest", "dynamic": True}, "largest is one size, and `dynamic: true` has several"),
-    ({"batch_size": 8, "largest_batch": {"most": 64}}, "no batch size is looked for"),
+    ({"batch_size": 8, "largest_batch": {"most": 64}}, "no batch size is searched for"),
 ])  # fmt: skip
 def test_a_search_that_contradicts_something_is_refused(entry, words):
     with pytest.raises(BadConfig, match=words):

@@ -20,7 +20,7 @@ def test_names_and_patterns(wanted, chosen):
 
 
 @pytest.mark.parametrize(("wanted", "words"), [
-    (Selection(models=("resnet",)), "no model 'resnet' among 6; did you mean 'resnet"),
+    (Selection(models=("resnet",)), "none of the 6 models is called 'resnet'; did you mean 'resnet"),
     (Selection(exclude_exact=("vgg",)), r"exclude_exact: none of the \d+ models is called 'vgg'"),
     (Selection(filter=("(",)), r"filter: '\(' is not a regular expression"),
     (Selection(filter=("nothing",)), "none of 6 models is chosen"),

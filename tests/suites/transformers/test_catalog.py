@@ -72,12 +72,12 @@ def test_a_folder_is_named_by_its_last_part(folder):
         ("berd", r"suites\.transformers\.model: unknown preset 'berd'; did you mean 'bert'\?"),
         ("bert-base-uncased", r"a hub id is owner/name, a folder starts with \./ or /"),
         (["bert", "gtp2"], r"suites\.transformers\.model\[1\]: unknown preset 'gtp2'; did you mean 'gpt2'\?"),
-        ("./nowhere", r"model: there is no nowhere/config\.json; give the folder that save_pretrained wrote"),
+        ("./nowhere", r"model: nowhere/config\.json not found; give the folder that save_pretrained wrote"),
         ({"config": {"hidden_size": 3}}, r"model\.config\.model_type: missing"),
         ({"path": "bert", "pretrained": True}, r"model\.pretrained: only a folder or a hub id has this"),
         ({"config": {"model_type": "bert"}, "revision": "v1"}, r"model\.revision: only a folder or a hub id has this"),
-        (["bert", "bert"], r"model: 'bert' is there twice; give one of them a `name`"),
-        (["a/x", "b/x"], r"model: 'x' is there twice"),
+        (["bert", "bert"], r"model: 'bert' is listed twice; give one of them a `name`"),
+        (["a/x", "b/x"], r"model: 'x' is listed twice"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_runs(raw, fault):

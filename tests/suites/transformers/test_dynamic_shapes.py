@@ -46,7 +46,7 @@ def test_rows_and_lengths_differ_by_themselves_and_are_those_of_both_arms():
 def test_images_differ_in_rows_alone():
     rows_alone = program(**tiny("vit"), dynamic=True, batch_size=4)
     assert {len(batch["pixel_values"]) for batch in rows_alone._program._parts.batches} == ROWS
-    with pytest.raises(Unsupported, match=r"varies: ViTForImageClassification reads no sequence; take `varies: \[batch\]`"):
+    with pytest.raises(Unsupported, match=r"varies: ViTForImageClassification reads no sequence; use `varies: \[batch\]`"):
         workload(**tiny("vit"), **BOTH).prepare()
 
 

@@ -34,7 +34,7 @@ def test_largest_stands_beside_sizes_that_are_given():
 
 
 def test_limits_of_no_search_are_refused():
-    with pytest.raises(BadConfig, match=r"transformers\.largest_batch: no batch size is looked for; take `batch_size: largest`"):
+    with pytest.raises(BadConfig, match=r"transformers\.largest_batch: no batch size is searched for; use `batch_size: largest`"):
         SUITE.plan({"model": "gpt2", "batch_size": 4, "largest_batch": {"most": 8}})
 
 

@@ -72,7 +72,7 @@ def test_one_case_for_each_number_of_processes_and_what_it_owes() -> None:
         ({"layouts": ["ddp"], "candidate": "inductor"}, "layouts: replaces `candidate`; remove one of them"),
         ({"layouts": ["ddp"], "mode": ["training", "generation"]}, "layouts: share a training, and generation has none"),
         ({"layouts": ["ddp"], "batch_size": [8, 1]}, "batch_size: 1 rows are too few for 2 processes; write `batch_size: 2`"),
-        ({"layouts": ["ddp"], "precision": "amp_fp16"}, "precision: amp_fp16 needs a loss scaler, which layouts have none of"),
+        ({"layouts": ["ddp"], "precision": "amp_fp16"}, "precision: amp_fp16 needs a loss scaler, which layouts do not have"),
         ({"layouts": ["ddp"], "dynamic": True}, "dynamic: with `layouts`, processes share one batch size; leave it out"),
         ({"layouts": ["ddp"], "batch_size": "largest"}, "batch_size: with `layouts`, the largest is found for one process"),
         ({"layouts": ["ddp"], "memory_timeline": True}, "memory_timeline: is of one process, and layouts have several"),

@@ -83,7 +83,7 @@ def test_a_candidate_is_read_and_named(word, arm, candidate):
 
 @pytest.mark.parametrize("words", [["inductor", "inductor"], ["none", "none"], ["eager", {"backend": "eager"}]])
 def test_one_candidate_named_twice_is_refused(words):
-    with pytest.raises(BadConfig, match=r"suites\.transformers\.mine\.candidate: .* is there twice"):
+    with pytest.raises(BadConfig, match=r"suites\.transformers\.mine\.candidate: .* is listed twice"):
         SUITE.plan({"name": "mine", "candidate": words})
 
 

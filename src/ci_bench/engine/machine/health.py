@@ -61,7 +61,7 @@ def taint(before: Reading, after: Reading, own: frozenset[int] | None) -> str | 
         found.append(f"heat kept the GPU's clocks down for {hot:.0%} of the time")
     if own is not None:
         foreign = ((before.pids or frozenset()) | (after.pids or frozenset())) - own
-        found += [f"{processes(foreign)} of others came onto the GPU"] if foreign else []
+        found += [f"{processes(foreign)} of others started using the GPU"] if foreign else []
     return "; ".join(found) or None
 
 

@@ -172,9 +172,7 @@ class Monitor:
         """Call while no worker of ours is on the GPU: whoever is there now is not ours, and is said once to be there."""
         self._vacant = self._gpu.pids() if self._gpu else None
         if self._vacant:
-            self._note(
-                "crowded", f"others are on the GPU before measuring, {processes(self._vacant)}: what they do is in the times"
-            )
+            self._note("crowded", f"others use the GPU before measuring, {processes(self._vacant)}: they may affect the times")
 
     def residents(self) -> frozenset[int] | None:
         """Call once all workers of a launch are warm: whoever came since `vacate` is ours.

@@ -346,7 +346,7 @@ def explain(ended: Ended, *, limit_s: float) -> tuple[Status, str]:  # noqa: PLR
     if ended.garbled:
         return Status.FAILED, f"the worker sent {ended.garbled} line(s) that are not answers: {FOREIGN}"
     if ended.code != 0 or not ended.answers:
-        return Status.CRASHED, f"the worker left with exit code {ended.code} and without an answer"
+        return Status.CRASHED, f"the worker exited with code {ended.code} and without an answer"
     return Status.OK, ""
 
 

@@ -190,7 +190,7 @@ def main(archive: str, build: Callable[[], Any], settings: Mapping[str, Any]) ->
     try:
         outcome = _replay(archive, build, settings, flags.compiler)
     except Exception as error:  # noqa: BLE001 - whatever it is, it says nothing of the compiler
-        outcome = Outcome(code=UNKNOWN, says=f"it can't be said: {type(error).__name__}: {error}")
+        outcome = Outcome(code=UNKNOWN, says=f"undecided: {type(error).__name__}: {error}")
     says = f"{outcome.says} (the graph has {settings['size']})"
     word = {RIGHT: "right", WRONG: "wrong", UNKNOWN: "unknown"}[outcome.code]
     text = json.dumps({"code": outcome.code, "says": says}) if flags.json else f"{flags.compiler}: {word}: {says}"

@@ -87,7 +87,7 @@ def make_bundle(
         file.unlink()
         shallower = f"clone with less history (`git clone --depth`, `fetch-depth`), {WAY_OUT}"
         raise BadCheckout(
-            f"the sources are {size / 1e6:,.0f} MB as a bundle, and {most_bytes / 1e6:,.0f} MB are the most: {shallower}"
+            f"the sources are {size / 1e6:,.0f} MB as a bundle; at most {most_bytes / 1e6:,.0f} MB are allowed: {shallower}"
         )
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -99,9 +99,7 @@ def _refuse(chosen: Chosen, *, submodules: bool) -> None:
     top = chosen.checkout.top
     if chosen.head != chosen.checkout.head:
         remedy = f"commit them, name new files in .gitignore, {WAY_OUT}"
-        raise BadCheckout(
-            f"{top}: uncommitted changes or new files are in no commit, and commits are what nodes are sent: {remedy}"
-        )
+        raise BadCheckout(f"{top}: uncommitted changes and new files are in no commit, and nodes receive only commits: {remedy}")
     if chosen.checkout.is_partial:
         raise BadCheckout(f"{top}: this clone is partial (--filter), so nodes would miss objects, too: clone without --filter")
     if submodules and (inside := submodules_here(chosen.checkout, chosen.store)):
@@ -204,9 +202,7 @@ def copy_checked(sources: Sources, copy: Path, *, most_bytes: int = MOST_BYTES) 
     except OSError as error:
         raise BadSources(f"{sources.file}: cannot be copied to {copy}: {error.strerror or error}") from error
     if digest.hexdigest() != sources.sha256:
-        raise BadSources(
-            f"{sources.file}: its SHA-256 is {digest.hexdigest()}, and {sources.sha256} was handed out; git did not see it"
-        )
+        raise BadSources(f"{sources.file}: its SHA-256 is {digest.hexdigest()}, not {sources.sha256}; git did not notice")
 
 
 def _open_store(sources: Sources, copy: Path, folder: Path, environ: Mapping[str, str]) -> Store:

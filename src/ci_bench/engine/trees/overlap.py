@@ -40,10 +40,10 @@ def find_shadowed(
             **started_as(user),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"this side's interpreter does not start any more after set-up: {error}"
+        return f"this side's interpreter no longer starts after set-up: {error}"
     answer = next((line for line in done.stdout.splitlines() if line.startswith(ANSWER)), None)
     if done.returncode or answer is None:
-        return f"this side's interpreter does not work any more after set-up: {done.stderr.strip()[-1000:]}"
+        return f"this side's interpreter no longer works after set-up: {done.stderr.strip()[-1000:]}"
     shadowed = json.loads(answer.removeprefix(ANSWER))
     if not shadowed:
         return None

@@ -113,7 +113,7 @@ def refuse_others(folder: Path, kept: Kept, terms: Terms, checkout: Checkout, le
     """
     faults = [*_other_terms(kept.terms, terms), *_other_code(folder, kept, checkout, leave_out)]
     if faults:
-        raise NotPrepared(f"what was prepared cannot be measured here: {'; '.join(faults)}; run `ci-bench setup` again")
+        raise NotPrepared(f"the prepared sides cannot be measured here: {'; '.join(faults)}; run `ci-bench setup` again")
 
 
 def home_of_kept(side: KeptSide) -> Home:
@@ -128,7 +128,7 @@ def side_of(side: KeptSide, environ: Mapping[str, str], *, checkout: Path, folde
     visible = side_environment(environ, home, checkout=checkout, folder=folder)
     failure = side.failure
     if failure is None and not home.here.is_dir():
-        failure = f"what was prepared is not at {home.here} any more; mount it at the path where it was made"
+        failure = f"the prepared sides are no longer at {home.here}; mount them at the path where they were made"
     return make_side(side.name, home, visible, source=side.source, failure=failure)
 
 
@@ -148,7 +148,7 @@ def _said(value: str | None) -> str:
 
 def _other_code(folder: Path, kept: Kept, checkout: Checkout, leave_out: Sequence[Path]) -> Iterator[str]:
     if str(checkout.top) != kept.checkout:
-        yield f"it is of the checkout {kept.checkout}, this is {checkout.top}"
+        yield f"it belongs to the checkout {kept.checkout}, this is {checkout.top}"
         return
     head = next(side.source.commit for side in kept.sides if side.name is SideName.HEAD) or ""
     if checkout.head != head:

@@ -121,7 +121,11 @@ def parse(values: Mapping[str, Any]) -> Options:
     _require_format(given, has_losses=losses is not None)
     counting = Counting(given.pop("instructions", Counting.NEVER))
     if counting is not Counting.NEVER and (losses is not None or given.get("format") is not None):
-        _complain(name, "instructions", "they are counted of commands that are timed themselves; write an entry without format")
+        _complain(
+            name,
+            "instructions",
+            "instructions are counted only of commands that are timed directly; write an entry without format",
+        )
     return Options(
         instructions=counting,
         arms=commands,

@@ -39,11 +39,11 @@ class Output:
         candidates = self._candidates()
         fresh = [file for file in candidates if self.before.get(file) != _stamp(file)]
         if len(fresh) > MOST_FILES:
-            raise BadOutput(f"{self.named}: {len(fresh)} files were written, and {MOST_FILES} are the most that are read")
+            raise BadOutput(f"{self.named}: {len(fresh)} files were written; at most {MOST_FILES} are read")
         if fresh:
             return fresh
         if candidates:
-            raise BadOutput(f"{self.named}: there was such a file before the run, and the run did not write it")
+            raise BadOutput(f"{self.named}: this file existed before the run, and the run did not write it")
         if self.named is None:
             raise BadOutput(f"the command wrote nothing to {OUTPUT_VARIABLE} (or {PLACE}); or say where it writes, with `output`")
         raise BadOutput(f"{self.named}: the command wrote no such file in {self.place.cwd}")

@@ -61,7 +61,7 @@ def select(reading: Reading, rules: Sequence[Rule], *, arm: str, launch: int) ->
     skipped = _not_ignored(reading.skipped, rules, picked.used)
     for position, rule in enumerate(rules):
         if position not in picked.used:
-            raise BadOutput(f"metrics[{position}].match: {rule.match!r} fits nothing; the output has {_listed(reading)}")
+            raise BadOutput(f"metrics[{position}].match: {rule.match!r} matches nothing; the output has {_listed(reading)}")
     if not picked.metrics and not failed:
         raise BadOutput(_nothing_left(reading, picked))
     return Selection(

@@ -70,7 +70,7 @@ def require_torchscript() -> None:
     """
     for name in ("script", "trace"):
         if not callable(getattr(getattr(torch, "jit", None), name, None)):
-            message = f"torch {torch.__version__} has no torch.jit.{name}; take the compiled form of the structure"
+            message = f"torch {torch.__version__} has no torch.jit.{name}; use the compiled form of the structure"
             raise Unsupported(message)
     with _no_deprecation():
         if _add_one is torch.jit.script(_add_one):

@@ -194,7 +194,7 @@ class Built:
                 next(generator)
             except StopIteration:
                 return
-        raise BadBenchmark("it yields twice; what is behind the first `yield` takes down, and yields nothing")
+        raise BadBenchmark("it yields more than once; code after the first `yield` is teardown and must not yield")
 
     def _changing(self) -> list[Tensor]:
         drawn = zip(self.session.tensors, self.session.given, strict=True)
@@ -202,9 +202,7 @@ class Built:
 
     def _draw_gradients(self, outputs: Sequence[Tensor]) -> None:
         if not outputs:
-            raise BadBenchmark(
-                "backward=True, and nothing that it returns has a gradient; return the output, of inputs that need one"
-            )
+            raise BadBenchmark("backward=True, but nothing it returns has a gradient; return the output, of inputs that need one")
         for place, output in enumerate(outputs):
             self.gradients.append(_gradient(self.session.draw, place, output))
 
@@ -225,7 +223,7 @@ def build(benchmark: Benchmark[..., Any], arm: str, values: Mapping[str, Any], s
     session.closed = True
     if not callable(made):
         kind = type(made).__name__
-        raise BadBenchmark(f"{arm} gives a {kind}, and what is timed is a function: `return lambda: kernel(x)`")
+        raise BadBenchmark(f"{arm} gives a {kind} instead of the function to time: `return lambda: kernel(x)`")
     named = getattr(benchmark.function, "__name__", arm)
     name = named if named == arm else f"{named} ({arm})"
     return Built(session=session, call=made, seed=seed, name=name, generator=generator)

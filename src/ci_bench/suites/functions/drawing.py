@@ -126,7 +126,9 @@ class Drawing:
     ) -> tuple[Tensor, ...]:
         """Draw tensors; see `declaring.inputs`."""
         if self.closed:
-            raise BadBenchmark("ci_bench.inputs is called in what is timed; draw inputs before, where the function is made")
+            raise BadBenchmark(
+                "ci_bench.inputs is called in the timed function; draw inputs before, where that function is built"
+            )
         kind = dtype_of(dtype)
         real = kind.is_floating_point or kind.is_complex
         if not real and kind is not torch.bool and not high:

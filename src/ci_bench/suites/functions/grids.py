@@ -237,7 +237,7 @@ def _listed(declared: Declaration) -> Iterator[Mapping[str, Any]]:
     if not isinstance(listed, list | tuple) or not listed or not all(isinstance(item, Mapping) for item in listed):
         raise declared.fault("cases", "a list of mappings, each from parameters to values")
     if len(listed) > MOST_POINTS:
-        raise declared.fault("cases", f"{len(listed):,} cases, and {MOST_POINTS:,} are the most of one function")
+        raise declared.fault("cases", f"{len(listed):,} cases; at most {MOST_POINTS:,} are allowed for one function")
     for number, item in enumerate(listed):
         for name in item:
             _require_parameter(declared, f"cases[{number}].{name}", str(name))
@@ -260,7 +260,7 @@ def _grid(declared: Declaration) -> Iterator[Mapping[str, Any]]:
     for values in dimensions.values():
         size *= len(values)
     if size > MOST_POINTS:
-        raise declared.fault("cases", f"the grid has {size:,}, and {MOST_POINTS:,} are the most; list some under `cases`")
+        raise declared.fault("cases", f"the grid has {size:,}, but at most {MOST_POINTS:,} are allowed; list some under `cases`")
     for combination in product(*dimensions.values()):
         yield _whole(declared, dict(zip(dimensions, combination, strict=True)), "grid")
 

@@ -101,7 +101,7 @@ def files_of(folder: Path, options: Mapping[str, Any]) -> list[str]:
     for path in _paths(options):
         found |= dict.fromkeys(_below(folder, path))
     if len(found) > MOST_FILES:
-        raise BadConfig(f"suites.functions: {len(found):,} files, and {MOST_FILES:,} are the most")
+        raise BadConfig(f"suites.functions: {len(found):,} files; at most {MOST_FILES:,} are allowed")
     return list(found)
 
 

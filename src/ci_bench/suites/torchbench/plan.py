@@ -103,7 +103,7 @@ def _share(names: tuple[str, ...], wanted: Selection) -> tuple[str, ...]:
             f"{WHERE}.partition: {wanted.partition} is not in 0..{last}, and there are {wanted.partitions} partitions"
         )
     if wanted.partitions > len(names):
-        message = f"{WHERE}.partitions: {wanted.partitions} partitions of {len(names)} models would leave some empty; take fewer"
+        message = f"{WHERE}.partitions: {wanted.partitions} partitions of {len(names)} models would leave some empty; use fewer"
         raise BadConfig(message)
     if wanted.partitions == 1:
         return names
@@ -305,9 +305,9 @@ def _check(options: Options) -> None:
             "them, too; take it as `backend`, which makes a case of it"
         )
     if settings.freezing and training:
-        raise BadConfig(f"{WHERE}.freezing: only inference can freeze its weights; take `mode: inference`")
+        raise BadConfig(f"{WHERE}.freezing: only inference can freeze its weights; use `mode: inference`")
     if settings.batch_invariance and training:
-        raise BadConfig(f"{WHERE}.batch_invariance: asks about inference; take `mode: inference`")
+        raise BadConfig(f"{WHERE}.batch_invariance: applies to inference; use `mode: inference`")
     _check_quantization(options)
 
 
@@ -316,7 +316,7 @@ def _check_layouts(settings: Settings) -> None:
     unmet = {
         "dynamic": (settings.dynamic, "processes share one batch size; leave it out"),
         "batch_size": (settings.largest is not None, "the largest is found for one process; give a number of rows"),
-        "scope": (settings.scope is Scope.STEP, "a step of several processes is not compiled as a whole; take `scope: model`"),
+        "scope": (settings.scope is Scope.STEP, "a step of several processes is not compiled as a whole; use `scope: model`"),
     }
     faults = [f"{WHERE}.{name}: with `layouts`, {why}" for name, (is_asked, why) in unmet.items() if is_asked]
     if faults:
@@ -329,7 +329,7 @@ def _check_quantization(options: Options) -> None:
     if settings.quantization is None:
         for name in ("quantized_arms", "quantization_limit"):
             if getattr(settings, name) != getattr(Settings(), name):
-                raise BadConfig(f"{WHERE}.{name}: there is no `quantization` that it could be of")
+                raise BadConfig(f"{WHERE}.{name}: requires `quantization`")
         return
     precisions = (Precision.BF16, Precision.FP32) if settings.compares_quantization else (Precision.BF16,)
     if options.mode is Mode.TRAINING or options.precision not in precisions:

@@ -111,7 +111,7 @@ def trained_of(options: Options, module: nn.Module) -> list[nn.Parameter]:
     """The parameters that are trained. Raises `Unsupported` where there are none."""
     trained = [one for one in module.parameters() if one.requires_grad]
     if not trained:
-        raise Unsupported(f"{options.model} has no parameters to train; take `mode: inference`")
+        raise Unsupported(f"{options.model} has no parameters to train; use `mode: inference`")
     return trained
 
 

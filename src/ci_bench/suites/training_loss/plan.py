@@ -132,9 +132,9 @@ def _layout_faults(options: Mapping[str, Any]) -> Iterator[str]:
     layouts = [read_layout(word) for word in options["layouts"]]
     yield from (f"layouts: replaces `{other}`; remove one of them" for other in ("backend", "arms") if other in options)
     if Precision.AMP_FP16 in options.get("precision", ()):
-        yield f"layouts: precision {Precision.AMP_FP16} needs a loss scaler, which layouts have none of; take amp_bf16"
+        yield f"layouts: precision {Precision.AMP_FP16} needs a loss scaler, which layouts do not have; use amp_bf16"
     names = [layout.name for layout in layouts]
-    yield from (f"layouts: {name} is there twice; take one of them out" for name in dict.fromkeys(names) if names.count(name) > 1)
+    yield from (f"layouts: {name} is listed twice; remove one of them" for name in dict.fromkeys(names) if names.count(name) > 1)
     counts, batch = counts_of(options), options.get("batch_size", Options().batch_size)
     for layout in layouts:
         word = layout.layout

@@ -40,7 +40,7 @@ def resolve_models(raw: Any, place: str) -> tuple[Model, ...]:
         except BadConfig as error:
             faults.append(str(error))
     names = [model.name for model in models]
-    faults += [f"{place}.model: {name!r} is there twice; give one of them a `name`" for name in _repeated(names)]
+    faults += [f"{place}.model: {name!r} is listed twice; give one of them a `name`" for name in _repeated(names)]
     if faults:
         raise BadConfig("\n".join(faults))
     return tuple(models)

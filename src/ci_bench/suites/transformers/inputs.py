@@ -50,7 +50,7 @@ class Inputs:
         """Rows and length of each dynamic batch. Raises `Unsupported` where the length is to vary, and there is none."""
         rows, length, varies = self.options.batch_size, self.options.sequence_length, self.options.varies
         if Axis.SEQUENCE in varies and length is None:
-            raise Unsupported(f"varies: {type(self.model).__name__} reads no sequence; take `varies: [batch]`")
+            raise Unsupported(f"varies: {type(self.model).__name__} reads no sequence; use `varies: [batch]`")
         lengths: tuple[int | None, ...] = (length,)
         if length is not None and Axis.SEQUENCE in varies:
             lengths = drawn_lengths(length, ORDER_OF_SIZES)

@@ -80,7 +80,7 @@ class Transformers:
         _check_shapes(options, arms, place)
         points = tuple(islice(_grid(options, models, arms, place), MOST_CASES + 1))
         if len(points) > MOST_CASES:
-            raise BadConfig(f"{place}: the grid has more than {MOST_CASES:,} cases; take something out of a list")
+            raise BadConfig(f"{place}: the grid has more than {MOST_CASES:,} cases; shorten a list")
         return tuple(_case(one, options.get("name")) for one in points)
 
     def reads(self, options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -143,7 +143,7 @@ def _check_layouts(options: Mapping[str, Any], place: str) -> None:
     """What steps of several processes cannot have."""
     faults = []
     if Precision.AMP_FP16 in _listed(options.get("precision", ())):
-        faults.append(f"{place}.precision: {Precision.AMP_FP16} needs a loss scaler, which layouts have none of; take amp_bf16")
+        faults.append(f"{place}.precision: {Precision.AMP_FP16} needs a loss scaler, which layouts do not have; use amp_bf16")
     if options.get("dynamic", False):
         faults.append(f"{place}.dynamic: with `layouts`, processes share one batch size; leave it out")
     if Size.LARGEST in _listed(options.get("batch_size", 1)):
@@ -181,7 +181,7 @@ def _candidates(options: Mapping[str, Any], place: str) -> list[Candidate | None
     arms = [one.arm if one else "none" for one in candidates]
     for arm in arms:
         if arms.count(arm) > 1:
-            raise BadConfig(f"{place}.candidate: {arm} is there twice; take one of them out")
+            raise BadConfig(f"{place}.candidate: {arm} is listed twice; remove one of them")
     return candidates
 
 

@@ -317,9 +317,7 @@ def _of_first(seen: Observation) -> dict[str, Tensor]:
 
 def _unknown(arm: str, error: BaseException) -> Check:
     logger.warning("the reference in fp64: %s", error)
-    detail = (
-        "the reference in fp64 does not fit into memory; take a smaller batch or a shorter sequence to have the arms compared"
-    )
+    detail = "the reference in fp64 does not fit into memory; use a smaller batch or a shorter sequence to compare the arms"
     return Check(name=AGREES, arm=arm, outcome=Outcome.UNKNOWN, detail=detail)
 
 

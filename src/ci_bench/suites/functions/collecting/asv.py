@@ -112,7 +112,7 @@ def _cases(found: Found) -> Iterator[tuple[Mapping[str, Any], str, tuple[Any, ..
     for axis in axes:
         size *= len(axis)
     if size > MOST_POINTS:
-        raise found.fault("params", f"the grid has {size:,}, and {MOST_POINTS:,} are the most")
+        raise found.fault("params", f"the grid has {size:,}; at most {MOST_POINTS:,} are allowed")
     for places in product(*map(range, map(len, axes))):
         arguments = tuple(axis[place] for axis, place in zip(axes, places, strict=True))
         shown = {_plain(name): _shown(value, place) for name, value, place in zip(names, arguments, places, strict=False)}
@@ -135,7 +135,7 @@ def _shown(value: Any, place: int) -> Any:
 def _opened(found: Found, arguments: Sequence[Any], *, tracks: bool) -> Generator[Callable[[], Any], None, None]:
     """Set up, yield the call, take down."""
     if found.first("number", 0) == 1 and _all_of(found, None, "setup"):
-        raise Unsupported(f"{found.file}: {found.name}: number = 1 asks for setup before each call, and calls in a row are timed")
+        raise Unsupported(f"{found.file}: {found.name}: number = 1 asks for setup before each call, but calls are timed in a row")
     instance = found.owner() if found.owner else None
     given = (*_cache(found, instance), *arguments)
     try:
@@ -160,7 +160,7 @@ def _track(found: Found, value: Any) -> None:
             value = float(value)
         except (TypeError, ValueError):
             kind = type(value).__name__
-            raise NotMeasured(f"{found.file}: {found.name} returns a {kind}, and a number is what is tracked") from None
+            raise NotMeasured(f"{found.file}: {found.name} returns a {kind} instead of a number to track") from None
     unit = str(found.first("unit", "unit"))
     name = found.function.__name__.lower()[:50]
     record(name, value, unit=unit, gate=interpret(unit).unit in USUAL)

@@ -85,7 +85,7 @@ def _opener(function: Callable[..., Any], place: str) -> Callable[[str, Line], C
             function(**line.arguments, **{line.line_arg: line.line_vals[arm]})
         if len(calls) != 1:
             how = "does not call triton.testing.do_bench" if not calls else f"calls triton.testing.do_bench {len(calls)} times"
-            raise NotMeasured(f"{place}: {arm} {how}, and one call is what is timed")
+            raise NotMeasured(f"{place}: {arm} {how}, but exactly one call is timed")
         still_callable(calls[0], place, "do_bench")
         return calls[0]
 

@@ -42,7 +42,7 @@ class Handed:
     def __call__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Time ``function(*args, **kwargs)``."""
         if self.call is not None:
-            raise NotMeasured("it uses the fixture `benchmark` twice, and one call is what is timed; make two tests of it")
+            raise NotMeasured("it uses the fixture `benchmark` twice, but only one call is timed; split it into two tests")
         self.call = as_called(partial(function, *args, **kwargs) if args or kwargs else function)
         return function(*args, **kwargs)
 
@@ -57,7 +57,7 @@ class Handed:
     ) -> Any:
         """Time ``target(*args, **kwargs)``; how often is the engine's to say."""
         if setup is not None or teardown is not None:
-            raise Unsupported("benchmark.pedantic sets up or takes down around each round, and calls in a row are what is timed")
+            raise Unsupported("benchmark.pedantic has a setup or teardown for each round, but calls are timed in a row")
         return self(target, *args, **(kwargs or {}))
 
 
@@ -166,7 +166,7 @@ def _open(file: str) -> Session:
         import pytest
         from _pytest.config import _prepareconfig
     except ImportError as error:
-        message = f"{file}: it has tests with the fixture `benchmark`, which pytest collects, and pytest is not installed"
+        message = f"{file}: it has tests with the fixture `benchmark`, but pytest is not installed"
         raise BadConfig(f"{message} for {sys.executable}; install it there") from error
 
     class WithFixture(Plugin):
