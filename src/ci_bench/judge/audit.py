@@ -29,7 +29,9 @@ class Alarm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Audit:
-    """How many of `runs` past runs gave a false alarm, as a share with its interval; `promised` is what the rule allows.
+    """Share of false alarms in `runs` past runs, with its interval.
+
+    `promised` is what the rule allows.
 
     `share` is `None` without runs. `improved` counts the runs with a false improvement, which fails nothing.
     """
@@ -43,7 +45,7 @@ class Audit:
 
     @property
     def holds(self) -> bool:
-        """Whether the promise may be true: the interval of the share does not lie above it."""
+        """Return whether the interval of the share includes or is below the promised share."""
         return self.interval.low <= self.promised
 
 
@@ -92,7 +94,7 @@ def _suite(name: Name) -> str:
 
 
 def _judge(calibration: Calibration, names: Sequence[Name], number: int, rule: Rule) -> Ruling | None:
-    """What the rule says of one run after the others; `None` where nothing of it is left."""
+    """Apply the rule to the runs one after the other; `None` if no run is left to judge."""
     own = [_launches(series, number) for series in calibration.series]
     most = max((len(launches) for launches, _ in own), default=0)
     if not most:

@@ -1,9 +1,10 @@
-"""Whether results are of what was asked for: held field by field against what the trusted side derived for itself. Pure.
+"""Compare results field by field with what the trusted side derived for itself. Pure.
 
-Whoever judges a pull request plans the base branch's configuration, asks GitHub for commits and runs, and says it all in one
-`Expected`. Results of another commit, of other cases, of another machine, configuration, run or attempt are refused, each
-difference by its field. What a workflow may set, and what nobody outside of the measured tree can know, is no difference but
-has a rule in the policy: `scope` words it.
+The trusted side plans the base branch's configuration, asks GitHub for commits and runs, and puts
+it all into one `Expected`. Results of another commit, case, machine, configuration, run or attempt
+are refused, and each difference names its field. Settings that a workflow may change, and facts
+known only to the measured tree, are not differences: the policy has rules for them, and `scope`
+words them.
 
 Not here: how `Expected` is derived (`commands.trusted.expecting`), and whether what was measured is any good (`compare`).
 """
@@ -39,11 +40,12 @@ class Commits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expected:
-    """What results have to be of.
+    """The properties that results must have.
 
-    `cases` are planned of the base branch's configuration, before filters. `foreign` is what it declares of those that nobody
-    plans here. `device` is the configuration's word (``auto``, ``cpu``, ``cuda``, ``cuda:N``), `machine` what is declared of the
-    one that measured. `base` is `None` where there is no base side of the same run. `tool_version` is that of the trusted side.
+    `cases` are planned from the base branch's configuration, before filters. `foreign` is what it
+    declares of cases that are not planned here. `device` is the configuration's word (``auto``,
+    ``cpu``, ``cuda``, ``cuda:N``), `machine` what is declared of the measuring machine. `base` is
+    `None` if the same run has no base side. `tool_version` is that of the trusted side.
     """
 
     cases: tuple[Case, ...]
@@ -83,12 +85,18 @@ def differences(head: Results, base: Results | None, expected: Expected) -> tupl
 
 
 def scope(head: Results, expected: Expected, base: Results | None = None) -> Scope:
-    """What was measured of what was asked for, in words: what the policy has a rule for. `base` is what head is compared with."""
+    """Describe how the measured cases differ from the requested ones, for the policy's rules.
+
+    `base` is what head is compared with.
+    """
     return Scope(narrowed=narrowings(head, expected), undeclared=undeclared(base, expected))
 
 
 def narrowings(head: Results, expected: Expected) -> tuple[str, ...]:
-    """What narrows or moves what the configuration says is measured: a sentence for each flag, and for uncommitted changes."""
+    """List what narrows or changes the configuration.
+
+    There is a sentence for each flag, and one for uncommitted changes.
+    """
     asked = head.run.asked
     found = []
     if FILTER in asked:
@@ -173,7 +181,7 @@ def _of_workflow(found: WorkflowRun | None, expected: WorkflowRun) -> Iterator[D
 
 
 def _of_device(results: Results, expected: Expected) -> Iterator[Difference]:
-    """The kind of device that was measured on. Where no case came to its end, nothing was."""
+    """Check the kind of device used for measuring. If no case completed, nothing was measured."""
     device = next(iter(results.run.asked.get(DEVICE, ())), expected.device)
     if results.run.device != device:
         yield Difference(field="run.device", message=f"is {show(results.run.device)}, and has to be {device}")
@@ -255,7 +263,7 @@ def _passes(name: str, asked: Mapping[str, Sequence[str]]) -> bool:
 
 
 def _apart(found: Sequence[str], wanted: Sequence[str]) -> str:
-    """Which are missing, and which are too many."""
+    """Describe the missing and the surplus names."""
     parts = (("missing", without(wanted, found)), ("too many", without(found, wanted)))
     return "; ".join(f"{names(ids)} {word}" for word, ids in parts if ids) or "one of them comes twice"
 
@@ -265,7 +273,7 @@ def _count(ids: Sequence[str]) -> str:
 
 
 def _text(value: object) -> str:
-    """A field as its document holds it: there is no tuple in JSON."""
+    """Convert a field to its form in the document: JSON has lists instead of tuples."""
     return json.dumps(_plain(value), sort_keys=True)
 
 

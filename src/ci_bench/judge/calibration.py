@@ -1,4 +1,6 @@
-"""What runs of unchanged code against itself taught about a machine: collected, kept, and turned into what the rule needs.
+"""Noise of a machine, as learned from runs of unchanged code.
+
+Owns how it is collected and prepared for the rule.
 
 Owns how past launches become a history. The document is in `records.calibration`, the estimators are in `noise`, whether the
 rule held what it promises on past runs is in `audit`.
@@ -44,7 +46,10 @@ Name = tuple[str, str, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoiseFloor:
-    """How noisy one metric is on a machine. `spread` is relative, of one launch; `resolvable` with `launches` launches."""
+    """Noise of one metric on a machine.
+
+    `spread` is relative, of one launch; `resolvable` is the change that `launches` launches detect.
+    """
 
     case: str
     metric: str
@@ -68,10 +73,10 @@ def fingerprint(identity: Mapping[str, Fact]) -> str:
 
 
 def collect(base: Results, head: Results, *, tool_version: str) -> Calibration:
-    """What one paired run of unchanged code shows: the log-ratio and the inner spread of every launch of every time.
+    """Collect the log-ratio and inner spread of every launch of every time from an A/A run.
 
     Raises:
-        BadInput: the two sides are of other machines or of other commits, so that a difference need not be noise.
+        BadInput: the sides differ in machine or commit, so a difference may not be noise.
     """
     if dict(base.environment.identity) != dict(head.environment.identity):
         message = "the two sides ran on different machines or software; a calibration measures one machine against itself"
@@ -94,7 +99,9 @@ def collect(base: Results, head: Results, *, tool_version: str) -> Calibration:
 
 
 def collect_gate(base: Results, head: Results, comparison: Comparison) -> Calibration | None:
-    """What a paired gate of trusted code teaches: the first launch of each time that is not certainly changed; `None`: nothing.
+    """Collect calibration data from a paired gate of trusted code, or return `None` if it has none.
+
+    It uses the first launch of each time that is not certainly changed.
 
     The first launch is taken whatever it shows; how many follow depends on that, and around their own mean those of a case that
     ended early scatter too little. True changes that stay in make the noise look larger, once a gate and not with each launch.
@@ -189,7 +196,10 @@ def _when(run: PastRun) -> float:
 
 
 def instant(moment: datetime | str) -> float:
-    """A moment as seconds; text is ISO 8601, and UTC where it names no zone. Raises `BadInput` where it is none."""
+    """Convert a moment to seconds; text is ISO 8601, UTC if it names no zone.
+
+    Raises `BadInput` if the text is not ISO 8601.
+    """
     try:
         at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     except ValueError as error:
@@ -199,7 +209,9 @@ def instant(moment: datetime | str) -> float:
 
 
 def learned(calibration: Calibration | None, names: Sequence[Name], *, now: datetime | str) -> Learned:
-    """What a calibration knows of each name, older launches counting less; unknown where it has none.
+    """Return a calibration's knowledge of each name.
+
+    Older launches count less, missing ones are NaN.
 
     Gates count less with each later one, too (`noise.fading`), and where unchanged code was run against itself they can only make
     a machine noisier than that showed.
@@ -239,7 +251,10 @@ def _ranks(runs: NDArray[np.intp]) -> NDArray[np.intp]:
 def noise_floors(
     calibration: Calibration, *, now: datetime | str, launches: int = 3, rule: Rule | None = None
 ) -> tuple[NoiseFloor, ...]:
-    """How noisy each metric is, and which change `launches` launches would find nine times in ten; the noisiest first."""
+    """List the noise of each metric, the noisiest first.
+
+    `resolvable` is the change that `launches` launches detect with 90 % power.
+    """
     names = [(series.case, series.metric, series.arm) for series in calibration.series]
     history = learned(calibration, names, now=now)
     own = rule or Rule()
@@ -292,7 +307,7 @@ def scatter(series: PastSeries) -> float:
 
 
 def refused(wild: Sequence[PastSeries]) -> str:
-    """What of a calibration is not used, by its name, and the next step."""
+    """Name the parts of a calibration that are not used, and the next step."""
     worst = max(wild, key=scatter)
     more = f" and {count_of(len(wild) - 1, 'more metric')}" if len(wild) > 1 else ""
     differ = f"launches of unchanged code differ by {percent(math.expm1(scatter(worst)))}"

@@ -1,4 +1,4 @@
-"""What a case says by itself, apart from base: its candidate arms against its reference arm, and what it owes and did not bring.
+"""Checks of one case without base: candidate arms against the reference, and missing results.
 
 Owns speedups and memory compression ratios within a run (arms share their launches, so what a launch does to both cancels), and
 what is expected of a case: what it says it owes, what its reference arm has, and what the baseline's run had. Each gap becomes a
@@ -126,14 +126,14 @@ AFTER_A_CHANGE = frozenset({SURROUNDINGS, UNTOUCHED})
 
 
 OF_A_LONE_ARM, OF_ARMS = "fresh", "refereed"
-"""A lone arm is checked by itself. Next to others it is refereed instead, so that adding an arm takes nothing away."""
+"""A lone arm is checked separately; with other arms it is refereed instead."""
 
 
 def missing_checks(base: CaseResult | None, head: CaseResult) -> tuple[Check, ...]:
-    """A failed check for every one that is owed and has no answer: what nobody looked at must not pass.
+    """Return a failed check for each that is due and was not carried out: unverified must not pass.
 
-    A check that the baseline left unknown is owed to nobody for that: some exist only where something was in doubt, and head's
-    silence is then the better answer.
+    A check that the baseline left unknown is not due: some checks only exist if something was in
+    doubt, and then no answer from head is the better one.
     """
     if head.status is not Status.OK:
         return ()
@@ -153,7 +153,7 @@ def missing_checks(base: CaseResult | None, head: CaseResult) -> tuple[Check, ..
 
 
 def missing_parity(base: CaseResult | None, head: CaseResult) -> tuple[ParityFinding, ...]:
-    """A finding without data for every candidate arm, where parity is owed and there is no evidence at all."""
+    """Return a finding without data for each candidate arm if parity is due but lacks evidence."""
     owed = _due(base, head).parity or (base is not None and base.parity is not None)
     if head.status is not Status.OK or head.parity is not None or not owed:
         return ()
@@ -165,7 +165,7 @@ def missing_parity(base: CaseResult | None, head: CaseResult) -> tuple[ParityFin
 
 
 def _due(base: CaseResult | None, head: CaseResult) -> Due:
-    """What either side's case says it owes: head cannot owe less than its base did."""
+    """Return what the case of either side owes: head cannot owe less than its base did."""
     dues = [side.case.due for side in (head, base) if side is not None]
     return Due(
         checks=tuple(dict.fromkeys(name for due in dues for name in due.checks)),
@@ -178,9 +178,11 @@ def _candidates(head: CaseResult) -> tuple[str, ...]:
 
 
 def _owed(match: Match) -> Iterator[tuple[str, str, Unit, Better, str]]:
-    """Every metric that an arm of the case has to have: name, arm, unit, which way is better, and what is said of a gap.
+    """Yield every metric that an arm must have.
 
-    Details are owed by nobody, nor is the device's clock; nor, in the end, what cannot gate.
+    Each item holds name, arm, unit, better direction, and the text for a gap.
+
+    Details are not due, nor is the device's clock; nor are metrics that cannot gate.
     """
     head, candidates = match.head, _candidates(match.head)
     times = {arm: times_owed(head, match.usable, arm) for arm in head.case.arms}

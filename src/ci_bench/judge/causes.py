@@ -1,9 +1,10 @@
 """From a verdict to its cause: two profiles of an arm become what changed, ranked by its share of the change of the step. Pure.
 
-Owns which arms are worth explaining, and how rows of base and head are matched: by name and text of the line; by name and place;
-by name and order in the file; then fused kernels by the set of operators that they fuse, and what took the place of something
-else on the same line. What is new on one line is one part, and so is what reads a layout that a line of head's made. What moved
-by less than its noise is no part of the change.
+Owns which arms are worth explaining, and how rows of base and head are matched: by name and text of
+the line; by name and place; by name and order in the file; then fused kernels by the set of
+operators that they fuse, and replacements on the same line. New rows of one line are one part, and
+so are rows that read a layout made by one of head's lines. Rows that moved by less than their noise
+are left out of the change.
 """
 
 import math
@@ -26,8 +27,11 @@ MOST_PARTS, MOST_NAMES, MOST_PLACES = 60, 6, 4
 NOISE_ERRORS = 3.0
 """A row that moved by fewer standard errors did not change."""
 SCATTERS, SAME_CALLS, FEWEST_SAME = 3.0, 0.1, 3
-"""A row comes first by what it moved beyond so many times what other rows did that both sides have and call as often, but for
-that share, if there are so many of them."""
+"""A row ranks by how far it moved beyond SCATTERS times the spread of comparable rows.
+
+Comparable rows are on both sides and called as often, within the share SAME_CALLS. There have to be
+FEWEST_SAME of them.
+"""
 LEAST_SHARE_OF_STEP = 0.005
 """And one that moved by less of base's step is not worth a line."""
 LEAST_MEMORY = 64 * 1024
@@ -36,7 +40,7 @@ LEAST_MEMORY = 64 * 1024
 def arms_to_explain(case: CaseComparison) -> tuple[str, ...]:
     """The arms of a case that got worse, learn something else or failed a check; those that got worse first.
 
-    Where head computes or learns something else than base, that is the reference arm.
+    If head's outputs or training differ from base's, that is the reference arm.
     """
     worse = [pair.arm for pair in _worse(case.pairs)]
     broken = [found.arm for found in case.parity if found.verdict.broken]
@@ -62,7 +66,7 @@ def _worse(pairs: Iterable[Pair]) -> list[Pair]:
 
 
 def causes(base: CaseResult | None, head: CaseResult, pairs: Sequence[Pair]) -> tuple[Cause, ...]:
-    """What is known of each arm that was explained on head, and on base where it is there."""
+    """Return the causes for each arm that was explained on head, and on base if it is there."""
     if not head.profiles:
         return ()
     before = {profile.arm: profile for profile in base.profiles} if base else {}
@@ -78,7 +82,7 @@ def causes(base: CaseResult | None, head: CaseResult, pairs: Sequence[Pair]) -> 
 
 
 def cause_of(base: Profile | None, head: Profile, *, slower: bool = False) -> Cause:
-    """What changed from one profile to the other. `slower` says that head's steps were judged to be, whatever profiles say."""
+    """Explain the change between two profiles. `slower`: head's steps were judged slower."""
     if base is None or base.step_s is None or head.step_s is None:
         base_s = base.step_s if base else None
         unknown = _why(base, head)
@@ -117,7 +121,10 @@ def _why(base: Profile | None, head: Profile) -> str:
 
 
 def _attributed(parts: Iterable[Part], change_s: float) -> float:
-    """What the parts add up to, as a share of the change: as far from all of it where they say more as where they say less."""
+    """Return the share of the change that the parts explain.
+
+    Parts that exceed the change by some amount count like parts that fall short by it.
+    """
     return max(0.0, 1.0 - abs(1.0 - sum(part.change_s for part in parts) / change_s))
 
 
@@ -136,22 +143,24 @@ class Match:
 
     @property
     def is_same(self) -> bool:
-        """Whether it is one row that both sides call as often as the other."""
+        """Return whether it is one row that both sides call equally often."""
         if len(self.base) != 1 or len(self.head) != 1 or self.layout or plain_name(self.base[0]) != plain_name(self.head[0]):
             return False
         return abs(self.head[0].calls - self.base[0].calls) <= SAME_CALLS * self.base[0].calls
 
     def moved(self, step_s: float) -> bool:
-        """Whether it changed by more than its noise, and enough to be named in a step of so many seconds."""
+        """Return whether it changed beyond its noise, and enough to name in a step of `step_s`."""
         error_s = math.hypot(*(row.error_s for row in (*self.base, *self.head)))
         return abs(self.change_s) > max(NOISE_ERRORS * error_s, LEAST_SHARE_OF_STEP * step_s)
 
 
 def ranked_by_what_is_beyond(moved: Iterable[Match], every: Iterable[Match], *, slower: bool) -> list[Match]:
-    """What moved most the way the step did first, less what the same row of two processes may differ by; ties by all it moved.
+    """Rank rows by how far they moved in the step's direction, beyond the noise between processes.
 
-    Two processes of unchanged code differ by more than the steps of one do: memory lies elsewhere, the clock is another. A large
-    operator that is no other than before does not come before a small new one by that.
+    Ties are ordered by the whole movement.
+
+    Two processes of unchanged code differ by more than the steps of one do: addresses and clock
+    rates differ. A large unchanged operator must not rank before a small new one because of that.
     """
     same = [match for match in every if match.is_same and match.base[0].seconds > 0]
     sign = 1.0 if slower else -1.0
@@ -223,7 +232,10 @@ def _order(row: ProfileRow) -> tuple[str, int]:
 
 
 def _replaced(base: list[ProfileRow], head: list[ProfileRow]) -> list[Match]:
-    """Rows that one side alone has: together where they share operators of fused kernels, or a line; else each by itself."""
+    """Match rows of only one side by shared operators of fused kernels, or by line.
+
+    Else keep them single.
+    """
     groups = [Match(base=rows) for rows in _by_line(base)]
     for rows in _by_line(head):
         related = [group for group in groups if group.base and any(_is_related(*pair) for pair in product(_rows(group), rows))]
@@ -235,7 +247,10 @@ def _replaced(base: list[ProfileRow], head: list[ProfileRow]) -> list[Match]:
 
 
 def _by_line(rows: Iterable[ProfileRow]) -> list[list[ProfileRow]]:
-    """What one line calls by itself, operators and Python alike, is together; kernels are each alone, since they can be fused."""
+    """Group what one line calls directly, operators and Python alike; kernels stay single.
+
+    Kernels can be fused, so each is a group.
+    """
     groups: dict[Hashable, list[ProfileRow]] = defaultdict(list)
     for number, row in enumerate(rows):
         alone = row.kind is RowKind.KERNEL or len(row.lines) != 1
@@ -248,10 +263,10 @@ def _rows(match: Match) -> tuple[ProfileRow, ...]:
 
 
 def _by_layout(matches: Sequence[Match]) -> list[Match]:
-    """What reads a layout that base doesn't have is one match with what is new on the line that made it.
+    """Group rows that read a new layout with the new rows on the line that made it.
 
-    A layout is new if no row of base reads one that a line of the same text made. What is called by a line that is new itself is
-    that line's, whatever it reads.
+    A layout is new if no row of base reads one that a line of the same text made. Calls of a line
+    that is new belong to that line, whatever they read.
     """
     base = [row for match in matches for row in match.base]
     old = {_text(line) for row in base for line in row.laid_out}
@@ -280,7 +295,7 @@ def _text(line: Line) -> tuple[str, str]:
 
 
 def _is_related(one: ProfileRow, two: ProfileRow) -> bool:
-    """Whether what is one row on one side may be the other on the other side."""
+    """Return whether a row of one side may correspond to a row of the other."""
     if RowKind.PYTHON in {one.kind, two.kind}:
         return False
     words = operators_of(one.name), operators_of(two.name)
@@ -327,7 +342,10 @@ def _names(rows: Iterable[ProfileRow]) -> tuple[str, ...]:
 
 
 def _memory(base: Iterable[ProfileRow], head: Iterable[ProfileRow]) -> tuple[MemoryPart, ...]:
-    """What holds other memory at the peak than before, the largest change first; matched by name, then by line."""
+    """List the holders of peak memory that changed, the largest change first.
+
+    They are matched by name, then by line.
+    """
     sides: list[dict[tuple[str, tuple[str, ...]], float]] = []
     places: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
     for rows in (base, head):

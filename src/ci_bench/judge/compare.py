@@ -70,13 +70,13 @@ def compare(
     rule: Rule | None = None,
     scope: Scope = Scope(),  # noqa: B008 - frozen
 ) -> Comparison:
-    """Compares two runs, or judges head alone where there is no base (`absence` then says why), under `policy`.
+    """Compare two runs under `policy`, or judge only head if base is missing (`absence` says why).
 
     Of a paired run, `calibration` holds past runs of unchanged code, `now` is the moment against which they are old (head's own
     start, unless given), and `rule` the one that decided how many launches were taken; `scope` is what `binding` says of head.
 
     Raises:
-        BadInput: `now` is no moment of time.
+        BadInput: `now` is not a moment of time.
     """
     unready = tuple(_unready(base, head))
     mismatches = find_mismatches(base.environment, head.environment) if base and not unready else ()
@@ -168,7 +168,7 @@ def _cases(
 ) -> tuple[tuple[CaseComparison, ...], Judged]:
     """A row for each case of head's and base's ledgers, and what was seen over all of their metrics.
 
-    Lines of many metrics are large, and so are their facts: each is let go once nobody asks for it.
+    Lines of many metrics are large, and so are their facts: each is released after its last use.
     """
     matched, removed = matching.matches(before, after), matching.removed(before, after)
     matches, gone = [match for match, _ in matched], [result for result, _ in removed]
@@ -223,7 +223,7 @@ def _case(matching: Matching, match: Match, found: tuple[Pair, ...], speedups: t
 
 
 def _reduced(matching: Matching, base: CaseResult | None, head: CaseResult) -> tuple[str, ...]:
-    """What head owes less than base, and in a paired run other work under the same id.
+    """List what head owes less than base, and in a paired run different work under the same id.
 
     A saved baseline is of an earlier commit, whose change of work was accepted since.
     """
@@ -238,7 +238,11 @@ _BEFORE_SURE = ("prepare", "size", "verify", "seeds", "rounding")
 
 
 def _is_sure(head: CaseResult, finding: ParityFinding | OutputsFinding) -> bool:
-    """Whether a finding stands: of a case that the budget cut short, what holds, and what is broken once all was verified."""
+    """Return whether a finding is final.
+
+    If the budget cut a case short, it is final if parity holds, or if it is broken and everything
+    was verified.
+    """
     if not head.out_of_budget:
         return True
     verified = head.failure is not None and head.failure.stage not in _BEFORE_SURE
@@ -255,7 +259,7 @@ def _of_other_code(base: CaseResult | None, head: CaseResult) -> OutputsFinding 
 
 
 def _launch_s(head: CaseResult, base: CaseResult | None) -> float | None:
-    """How long a launch took on the sides that were measured in this run; `None` where that is not known."""
+    """Return the seconds per launch on the sides measured in this run; `None` if unknown."""
     launches = max((len(metric.launches) for metric in head.metrics), default=0)
     spent = [side.duration_s for side in (head, base) if side is not None]
     known = [seconds for seconds in spent if seconds is not None]
@@ -265,7 +269,7 @@ def _launch_s(head: CaseResult, base: CaseResult | None) -> float | None:
 def _counted(check: Check, base: CaseResult | None, head: CaseResult) -> Check:
     """A check that the case owes, or that counts in the baseline, counts, whatever head's run says of it.
 
-    What code of both sides changes for all arms in the same way is for information.
+    A change that both sides' code makes to all arms alike is only informative.
     """
     if base is not None and _is_of_both(check, base):
         return replace(check, informative=True)
@@ -277,7 +281,7 @@ def _counted(check: Check, base: CaseResult | None, head: CaseResult) -> Check:
 
 
 def _is_of_both(check: Check, other: CaseResult) -> bool:
-    """Whether the other side's code changes the same for all arms, which was accepted there."""
+    """Return whether the other side's code changes all arms alike, which was accepted there."""
     return check.name == SURROUNDINGS and any(
         (one.name, one.arm, one.detail) == (check.name, check.arm, check.detail) for one in other.checks
     )
@@ -309,7 +313,7 @@ def _short(case: Case) -> str:
 
 
 def _parity(result: CaseResult) -> tuple[ParityFinding, ...]:
-    """Loss parity of every candidate arm. What passes for a reference run, but is of another arm, is no evidence."""
+    """Loss parity of every candidate arm. A run of another arm does not count as a reference."""
     if result.parity is None:
         return ()
     reference = result.case.reference
@@ -324,7 +328,7 @@ def _of_arms(evidence: ParityEvidence, reference: str) -> ParityEvidence:
 
 
 def _own_faults(base: CaseResult, head: CaseResult) -> tuple[str, ...]:
-    """What is wrong with the baseline's own run: its figures may be those of another computation."""
+    """List faults of the baseline's own run: its figures may be those of another computation."""
     counting = (check for check in base.checks if not check.informative and not _is_of_both(check, head))
     failed = (check for check in counting if check.outcome is Outcome.FAIL)
     weak = Parity.INSUFFICIENT_SENSITIVITY  # earlier versions trained no control

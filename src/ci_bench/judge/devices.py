@@ -1,9 +1,9 @@
 """Launches of one run on several identical devices: how far a change differs between them, and what that does to its error.
 
-Base and head of a launch are measured on one device, so that what the device does to both cancels in their ratio. What is left
-is how much *more* it does to one of them, a random effect of device and case: launches on one device have it in common, and more
-of them don't average it away. Owns its size, how many devices stand behind a mean, and whether a change shows without any single
-one of them. The rule that uses it is in `sequential`.
+Base and head of a launch are measured on one device, so effects of the device on both cancel in
+their ratio. The remainder is a random effect of device and case. Launches on one device share it,
+and more launches don't average it away. Owns its size, how many devices contribute to a mean, and
+whether a change shows without any single one of them. The rule that uses it is in `sequential`.
 
 Arrays are [..., cases, launches]; NaN stands for a launch that wasn't run, and slots are small numbers, below 0 where unknown.
 """
@@ -26,7 +26,7 @@ Slots = np.ndarray[tuple[int, ...], np.dtype[np.intp]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """How the launches of each case lie on devices.
+    """Distribution of the launches of each case over devices.
 
     `own` is how many launches of its case each launch shares its device with (itself included), `means` the mean of those, both
     [..., cases, launches]; `count` is how many launches there are, `devices` how many devices, `mean` the mean, all
@@ -42,7 +42,7 @@ class Layout:
 
 
 def layout(d: Floats, slots: Slots) -> Layout:
-    """Where the launches lie; those on unknown devices count as on one."""
+    """Compute the distribution of launches over devices; launches on unknown devices share one."""
     there = np.isfinite(d)
     values = np.where(there, d, 0.0)
     slots = np.broadcast_to(slots, d.shape)
@@ -94,7 +94,9 @@ def _common(squares: Floats, freedom: Floats, weight: Floats, variance: Floats) 
 
 
 def least_without_one(lying: Layout) -> tuple[Floats, Floats]:
-    """What is left of the mean, in its own direction, without the device that shows most of it; and the launches that are left.
+    """Return the mean, in its own direction, without the device that shows most of it.
+
+    The second array holds the launches that are left.
 
     NaN where all launches are on one device. Both [..., cases].
     """

@@ -1,7 +1,9 @@
-"""Whether a series drifted: a level, a straight line over some runs, another level, held against steps. Pure numpy.
+"""Detection of drift: a level, a line over some runs and another level, compared with steps.
 
-Owns the fit of a ramp and of two steps, both by trying every pair of places, and how clearly one model has to win. Where steps
-are found, and how far the values of a series tell each other's, is in `trend`.
+Pure numpy.
+
+Owns the fit of a ramp and of two steps, both by trying every pair of places, and how clearly one
+model has to win. `trend` finds steps and estimates the autocorrelation.
 """
 
 import math
@@ -17,7 +19,7 @@ LEAST_RUNS = 8
 EVIDENCE = 10.0
 """The difference of two BICs that is "very strong" evidence (Kass and Raftery 1995, doi:10.1080/01621459.1995.10476572)."""
 MOST_PLACES = 200
-"""Places that a drift is tried to begin and end at: of a longer stretch, so many at equal distances."""
+"""Places tried as begin and end of a drift: a longer stretch gets this many, equally spaced."""
 LEAST_STRETCH = 3
 """The values of each level of two steps."""
 
@@ -36,7 +38,7 @@ class Ramp:
     after: float
 
     def along(self, points: int) -> Floats:
-        """Its value at each of so many places."""
+        """Return its value at each of `points` places."""
         share = np.clip((np.arange(points) - self.start) / (self.stop - self.start), 0.0, 1.0)
         return np.asarray(self.before + (self.after - self.before) * share, dtype=np.float64)
 

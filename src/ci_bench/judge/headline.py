@@ -1,8 +1,8 @@
 """The verdict of a run: its findings, the one sentence that a reviewer reads first, and the exit code that follows.
 
-A run passes where everything that gates was decided and is no worse, and fails by what the policy says. Between the two it is
-undecided: the policy is met, and something that gates has no answer. Everything is derived from the comparison's own rows, so
-that it can be judged again from the document, under another policy.
+A run passes if everything that gates was decided and is not worse; it fails if the policy says so.
+Otherwise it is undecided: the policy is met, but a gating metric or check has no answer. Everything
+is derived from the comparison's own rows, so the document can be judged again under another policy.
 """
 
 from collections.abc import Iterator
@@ -63,7 +63,10 @@ UNANSWERED = frozenset(
 
 
 def headline(compared: Compared, findings: tuple[Finding, ...], *, verdict: RunVerdict, nothing_measured: bool) -> str:
-    """What happened, in one sentence: what failed and by how much, what is open, or what was found to be in order."""
+    """Summarise the run in one sentence.
+
+    It says what failed and by how much, what is open, or what passed.
+    """
     if compared.unready:
         return f"Failed: {'; '.join(compared.unready)}."
     if nothing_measured:
@@ -87,7 +90,10 @@ def _unanswered(findings: tuple[Finding, ...]) -> list[Finding]:
 
 
 def _undecided(compared: Compared, unanswered: list[Finding]) -> Iterator[str]:
-    """What may be worse, what else has no answer, then how many metrics are open and what they would take."""
+    """List possible regressions, other open findings, and the number of open metrics.
+
+    The last clause says what they need to be decided.
+    """
     of_metrics = {Rule.POSSIBLE, Rule.UNDECIDED, Rule.INCONCLUSIVE}
     if possible := [finding for finding in unanswered if finding.rule is Rule.POSSIBLE]:
         yield _possible(possible, compared.cases)
@@ -98,12 +104,15 @@ def _undecided(compared: Compared, unanswered: list[Finding]) -> Iterator[str]:
 
 
 def _is_of_budget(finding: Finding) -> bool:
-    """Whether a case is undecided since the budget was spent; what is open of metrics is said of a suite."""
+    """Return whether the spent budget left a case undecided.
+
+    Open metrics are reported per suite.
+    """
     return finding.rule is Rule.UNDECIDED and finding.case is not None
 
 
 def _wrong(compared: Compared, findings: list[Finding], *, fails: bool) -> Iterator[str]:
-    """What is found of the run as a whole, then of its worst case, then how many more cases are like it.
+    """List faults of the whole run, then of its worst case, then how many more cases are like it.
 
     The findings all fail the run (`fails`), or all are without an answer.
     """
@@ -134,7 +143,7 @@ def _of_run(finding: Finding, compared: Compared) -> str:
 
 
 def _clauses(case: CaseComparison, findings: list[Finding]) -> Iterator[str]:
-    """What is wrong with a case: its metrics by size where they got worse, then everything else in the order of the findings."""
+    """List a case's faults: regressed metrics by size, then the rest in order of the findings."""
     for rule in dict.fromkeys(finding.rule for finding in findings):
         if rule not in _WORSE:
             yield _OF_A_CASE[rule] if rule in _OF_A_CASE else sized(case, next(one for one in findings if one.rule is rule))
@@ -189,7 +198,7 @@ def _possible(findings: list[Finding], cases: tuple[CaseComparison, ...]) -> str
 
 
 def _movement(compared: Compared) -> str:
-    """What became of the metrics that gate. That nothing regressed is said of those only that were decided."""
+    """Summarise the metrics that gate. "Nothing regressed" refers only to decided metrics."""
     if compared.base is None:
         return "no baseline to compare with"
     verdicts = [pair.verdict for case in compared.cases for pair in case.pairs if not pair.detail]
@@ -215,7 +224,10 @@ def _open_cases(cases: tuple[CaseComparison, ...]) -> str:
 
 
 def judge(compared: Compared, policy: Policy) -> Judgement:
-    """Judges a comparison. Its exit code is 0 unless it failed, or compared nothing and the policy wants a baseline."""
+    """Judge a comparison.
+
+    Its exit code is 0 unless it failed, or compared nothing although the policy needs a baseline.
+    """
     findings = find(compared, policy)
     nothing_measured = _nothing_measured(compared.cases)
     code = _exit_code(findings, nothing_measured=nothing_measured)
@@ -231,18 +243,20 @@ def judge(compared: Compared, policy: Policy) -> Judgement:
 
 
 def _has_no_baseline_yet(compared: Compared, findings: tuple[Finding, ...]) -> bool:
-    """Whether nothing fails but that there is nothing to compare with."""
+    """Return whether the only failure is the missing baseline."""
     failing = {finding.rule for finding in findings if finding.severity is Severity.FAIL}
     return failing == {Rule.BASELINE_MISSING} and _is_early(compared)
 
 
 def _is_early(compared: Compared) -> bool:
-    """Whether no baseline can be expected: all benchmarks are new, or none was asked for."""
+    """Return whether no baseline can be expected: all benchmarks are new, or none was requested."""
     return compared.mode is BaselineMode.NONE or is_first(compared)
 
 
 def _nothing_measured(cases: tuple[CaseComparison, ...]) -> bool:
-    """Whether measuring was tried and gave nothing: no policy can allow that. A run of skipped cases only was not tried.
+    """Return whether measuring was tried and gave nothing, which no policy can allow.
+
+    A run of skipped cases only was not tried.
 
     Nor were cases that no budget was left for.
     """

@@ -1,7 +1,7 @@
-"""Which kernels a compiler generates otherwise on head: paired with base's by name, then by what they fuse; their diffs. Pure.
+"""Diffs of generated kernels, paired with base's by name, then by what they fuse. Pure.
 
-The number at the end of a name is of one compilation, so that it tells nothing. Sources come from workers: what is compared and
-kept of them is bounded.
+The number at the end of a name belongs to one compilation and is ignored. Sources come from
+workers: what is compared and kept of them is bounded.
 """
 
 import re
@@ -50,7 +50,7 @@ def kernel_changes(base: Sequence[GeneratedKernel], head: Sequence[GeneratedKern
 
 
 def diff_of(base: GeneratedKernel, head: GeneratedKernel) -> str:
-    """What changed of the source; empty where nothing did."""
+    """Return the diff of the sources; empty if they are equal."""
     lines = list(unified_diff(_lines(base), _lines(head), n=2, lineterm=""))[2:]
     return _capped(lines, MOST_LINES)
 

@@ -1,4 +1,7 @@
-"""Which thing of base is which of head, where names don't say: by one key after the other, then by least difference. Pure."""
+"""Matching of base's items with head's beyond names: by several keys, then by least difference.
+
+Pure.
+"""
 
 import math
 from collections import defaultdict
@@ -19,7 +22,10 @@ def pair_off(
     key: Callable[[Item], Hashable | None],
     pairs_of: Callable[[Sequence[Item], Sequence[Item]], Iterable[tuple[Item, Item]]] = in_order,
 ) -> list[tuple[Item, Item]]:
-    """Takes what `pairs_of` pairs of one key out of both lists. What has no key stays."""
+    """Remove from both lists the items of one key that `pairs_of` pairs.
+
+    Items without a key stay.
+    """
     sides: tuple[dict[Hashable, list[Item]], ...] = (defaultdict(list), defaultdict(list))
     for items, own in zip((base, head), sides, strict=True):
         for item in items:

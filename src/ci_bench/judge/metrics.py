@@ -62,12 +62,16 @@ def _by_difference(base: Metric, head: Metric, threshold: float) -> MetricVerdic
 
 
 def by_memory(base: Metric, head: Metric, threshold: float, *, least: float = LEAST_BYTES, gating: int = 0) -> MetricVerdict:
-    """Amounts of memory: exact where each side repeats exactly; otherwise beyond twice the range that a side shows by itself.
+    """Compare amounts of memory.
 
-    A change counts beyond `threshold`, a share of the smaller side, and beyond `least` bytes. Single launches that agree within a
-    quarter of that are unchanged: they repeat each other. Of others nobody knows the range; what is suspected then follows from
-    the prior, where the metric is one of `gating`. From `REPEATS` launches of each side on, peaks that all lie within what counts
-    as a change are unchanged: an interpreter's arena of 1 MiB stays or goes by chance.
+    Sides that repeat exactly are compared exactly; otherwise a change has to exceed twice the range
+    within a side.
+
+    A change counts beyond `threshold`, a share of the smaller side, and beyond `least` bytes.
+    Single launches that agree within a quarter of that are unchanged: they repeat each other. The
+    range of others is unknown; suspicion then follows from the prior, if the metric is one of
+    `gating`. From `REPEATS` launches of each side on, peaks that all lie within what counts as a
+    change are unchanged: an interpreter's arena of 1 MiB stays or goes by chance.
     """
     sides = [samples(metric.launches) for metric in (base, head)]
     before, after = (median(side) for side in sides)
@@ -94,7 +98,7 @@ def memory_floor(base: Metric, head: Metric, threshold: float, least: float) -> 
 
 
 def lie_within(base: Metric, head: Metric, floor: float) -> bool:
-    """Whether no two launches, of one side or of both, differ by more than `floor` bytes."""
+    """Return whether all launches of both sides are within `floor` bytes of each other."""
     values = [*samples(base.launches), *samples(head.launches)]
     return max(values) - min(values) <= floor
 
@@ -109,7 +113,7 @@ def _of_one_launch(before: float, after: float, speedup: float | None, threshold
 
 
 def _speedup(before: float, after: float, better: Better) -> float | None:
-    """The ratio, or `None` where one side is zero: there is no factor from or to nothing."""
+    """Return the ratio, or `None` if one side is zero."""
     if before <= 0 or after <= 0:
         return None
     ratio = before / after if better is Better.LOWER else after / before
@@ -123,7 +127,7 @@ def _direction(before: float, after: float, better: Better) -> Verdict:
 
 CHECK = "undisturbed"
 LEAST_SHARE = 0.5
-"""Where fewer of a launch's samples are above doubt, all count: a machine that is always throttled is measured all the same."""
+"""If fewer of a launch's samples are undisturbed, all count: a machine may always be throttled."""
 
 Doubts = dict[tuple[int, int], str]
 """Why, by launch and block."""
@@ -138,7 +142,7 @@ def in_turns(base: Results, head: Results) -> tuple[Results, Results]:
 
 
 def alone(results: Results) -> Results:
-    """A run by itself."""
+    """Return the metrics of a run without a base."""
     return _settled(results, {row.case.id: _doubts(row) for row in results.cases})
 
 
@@ -188,7 +192,7 @@ def _counted(cleared: CaseResult, row: CaseResult, doubts: Doubts) -> Iterable[i
 
 
 SampledRule = Callable[[Sequence[Line], Known], Judged]
-"""Judges all sampled metrics of a run at once, in their order; it is handed the facts of all series."""
+"""Judges all sampled metrics of a run together, in order; it receives the facts of all series."""
 
 
 def judge_lines(lines: Sequence[Line], known: Known, sampled: SampledRule) -> tuple[list[Pair], Judged]:

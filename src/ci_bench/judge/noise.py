@@ -1,8 +1,9 @@
-"""How noisy a case is: one figure per launch from its samples, what the history of A/A launches taught, and today's guard.
+"""Noise of a case: one figure per launch, the history of A/A launches, and today's inflation.
 
-Owns the estimators that the sequential rule stands on. What they decide is in `sequential`. All arrays may have leading
-axes (of runs); the last axes are [cases, launches] or [cases, launches, samples]; NaN stands for what wasn't measured.
-Samples and ratios are natural logarithms, so that doubling every time changes nothing but their level.
+Owns the estimators that the sequential rule uses; `sequential` decides with them. All arrays may
+have leading axes (of runs); the last axes are [cases, launches] or [cases, launches, samples]; NaN
+marks missing measurements. Samples and ratios are natural logarithms, so doubling every time only
+changes their level.
 """
 
 import math
@@ -28,16 +29,19 @@ LEAST_HISTORY = 4.0
 """Below this many effective launches a history counts as none."""
 
 LEAST_LAUNCHES = 10
-"""From fewer standardised launches their common scale cannot be told."""
+"""From fewer standardised launches their common scale cannot be estimated."""
 
 FAR = 5.0
-"""A launch that is so many spreads away has strayed: one in 2,000 of the simulated launches without slower modes."""
+"""Launches beyond this many spreads are outliers.
+
+They are one in 2,000 of those simulated without slower modes.
+"""
 
 FEW_EXCURSIONS = 0.002
 """The share of launches that are taken to stray where none was looked at."""
 
 _EXCURSION_LAUNCHES = 250.0
-"""The launches that `FEW_EXCURSIONS` weighs as much as: half an excursion in so many."""
+"""The weight of `FEW_EXCURSIONS` in launches: it equals half an excursion in this many."""
 
 MOST_BOUND = 0.9
 """The largest share of the variance that a case's launches showed which is believed to be bound to a run."""
@@ -46,16 +50,16 @@ _LIKE = 12
 """As many cases at least are pooled to find what launches of a run have in common."""
 
 _CUT = 3.0
-"""Ratios are cut at so many spreads where products of them are taken."""
+"""Ratios are clipped at this many spreads before products of them are taken."""
 
 _DIGITS, _DIGITS_TELL = 3, 8
-"""Figures of so many significant digits are coarse; of few values even if each is another."""
+"""Figures of this many significant digits are coarse; of few values even if each is another."""
 
 _STEP_OF_TWO, _MORE_THAN_TWO = 0.025, 3
 """The largest step, relative to a value, that two different values can show: a printed figure of two digits or more."""
 
 _ROUNDING, _OFF_GRID = 1e-12, 0.1
-"""How far a figure may be off its digits, and a distance off a multiple of the step."""
+"""Tolerances: of a figure against its digits, and of a distance against a multiple of the step."""
 
 _SHARE_PAIRS = 100.0
 """As many pairs of launches as are taken to have shown that a run's launches have nothing in common."""
@@ -63,14 +67,14 @@ _SHARE_PAIRS = 100.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Learned:
-    """What past A/A launches say of each case, all [..., cases].
+    """Noise of each case as learned from past A/A launches, all [..., cases].
 
     `spread` is the sd of the log-ratio of one launch (NaN if never measured), `freedom` the
     effective number of launches it rests on, and `within` the usual spread inside a launch (NaN if
-    unknown). `bound` is the sd of what all launches of one run have in common, so that more
-    launches don't average it away: one figure, or one for each case. `excursions` is the share of
-    launches that strayed far beyond what is usual for their case: one figure, or [..., 1]. `grid` is
-    the step of a coarse clock or of printed figures, relative to a value (`grid_step`).
+    unknown). `bound` is the sd of what all launches of one run have in common; more launches don't
+    average it away: one figure, or one for each case. `excursions` is the share of launches that
+    strayed far beyond what is usual for their case: one figure, or [..., 1]. `grid` is the step of
+    a coarse clock or of printed figures, relative to a value (`grid_step`).
     """
 
     spread: Floats
@@ -81,7 +85,7 @@ class Learned:
     excursions: Floats | float = FEW_EXCURSIONS
 
     def only(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> "Learned":
-        """What is known of some of the cases; `excursions` is that of all."""
+        """Select some of the cases; `excursions` stays that of all."""
         bound, grid = (np.broadcast_to(figure, self.spread.shape)[which] for figure in (self.bound, self.grid))
         rest = {name: getattr(self, name)[which] for name in ("spread", "freedom", "within")}
         return replace(self, bound=bound, grid=grid, **rest)
@@ -94,7 +98,9 @@ def nothing_learned(cases: int) -> Learned:
 
 
 def grid_step(*sides: Floats) -> float:
-    """The step of a coarse clock or of printed figures, relative to the values' median; 0 where they lie on no such grid.
+    """Return the step of a coarse clock or of printed figures, relative to the values' median.
+
+    It is 0 if the values are not on such a grid.
 
     Positive values of at most `_DIGITS` digits have the last of them as their step; a whole number has a step of 1 at most.
     Values of which most repeat have the least distance of two, if all distances are multiples of it, as ticks of a clock are. Of
@@ -121,9 +127,9 @@ def grid_step(*sides: Floats) -> float:
 
 
 def trimmed_mean(samples: Floats, share: float = TRIMMED) -> Floats:
-    """The mean over the last axis without the lowest and highest `share` of the values; NaN where there are none.
+    """Return the mean over the last axis without the lowest and highest `share`; NaN if empty.
 
-    ``floor(share n)`` values go at each end, as in `scipy.stats.trim_mean`; NaN are no values.
+    ``floor(share n)`` values go at each end, as in `scipy.stats.trim_mean`; NaN are ignored.
     """
     there = np.isfinite(samples)
     size = samples.shape[-1]
@@ -161,7 +167,7 @@ def within_spread(base: Floats, head: Floats, *, per_block: int = 2) -> Floats:
 
 
 def learn(past: Floats, within: Floats, weights: Floats) -> Learned:
-    """What A/A launches taught: `past` holds their log-ratios, `within` their spreads, both [..., cases, launches].
+    """Estimate noise from the log-ratios `past` and spreads `within`, both [..., cases, launches].
 
     ``s0^2 = sum w h^2 / sum w`` (the true mean of an A/A ratio is zero) and ``nu0 = (sum w)^2 / sum w^2``, Kish's effective
     sample size (https://en.wikipedia.org/wiki/Effective_sample_size#Weighted_samples); see `forgetting` for `weights`.
@@ -183,9 +189,10 @@ def learn(past: Floats, within: Floats, weights: Floats) -> Learned:
 def excursion_share(past: Floats, weights: Floats) -> Floats:
     """The share of launches [..., cases, launches] that strayed, for `Learned.excursions`: [..., 1].
 
-    Those beyond `FAR` times ``1.4826 median |h|`` of their own case, of all cases together: modes that an autotuner can choose
-    show in some of the cases, and a case whose own launches have not met one yet must not be trusted more than the others.
-    Cases with fewer than `LEAST_HISTORY` launches don't count; `FEW_EXCURSIONS` weighs as much as 250 launches.
+    Launches beyond `FAR` times ``1.4826 median |h|`` of their case, over all cases: modes that an
+    autotuner can choose show in some of the cases, and a case whose own launches have not met one
+    yet must not be trusted more than the others. Cases with fewer than `LEAST_HISTORY` launches
+    don't count; `FEW_EXCURSIONS` weighs as much as 250 launches.
     """
     there = np.isfinite(past)
     scale = np.maximum(NORMAL_MAD * nan_median(np.abs(past), axis=-1), LEAST_SPREAD)[..., None]
@@ -253,7 +260,7 @@ def forgetting(age_days: Floats, half_life_days: float = 30.0) -> Floats:
 def fading(later: Floats, half_life: float = 8.0) -> Floats:
     """The weight of what a gate showed, by how many gates were `later`: ``2^(-later / half-life)``, a dozen of them at most.
 
-    A machine that became noisier has to be noticed in days on which nobody calibrates.
+    A machine that became noisier has to be noticed on days without calibration.
     """
     return np.asarray(np.exp2(-later / half_life), dtype=np.float64)
 
@@ -290,10 +297,11 @@ def trigamma_inverse(value: Floats) -> Floats:
 
 
 def inflation(d: Floats, within: Floats, learned: Learned) -> Floats:
-    """How much noisier today is than what was learned: ``phi >= 1``, one for all cases [..., 1].
+    """Return today's noise relative to the history: ``phi >= 1``, one for all cases [..., 1].
 
-    The larger of two factors: how much samples scatter inside launches, ``median_c(median_i w_ci / w0_c)``, and how much
-    launches do (`_launch_scale`), if that can be told. Only cases with a history count.
+    The larger of two factors: how much samples scatter inside launches,
+    ``median_c(median_i w_ci / w0_c)``, and how much launches do (`_launch_scale`), if that can be
+    estimated. Only cases with a history count.
     """
     samples = nan_median(nan_median(within, axis=-1) / learned.within, axis=-1)
     return np.fmax(np.fmax(_launch_scale(d, learned.spread), samples), 1.0)[..., None]

@@ -19,7 +19,7 @@ _NAMES = frozenset({"name", "function", "file"})
 OTHER_WORK = "other work than base"
 """Begins each clause about what is computed, and not about what is owed."""
 ALIKE = 0.6
-"""How similar names of renamed cases have to be where their parameters differ (`difflib`'s ratio)."""
+"""Required similarity of names of renamed cases whose parameters differ (`difflib`'s ratio)."""
 _MOST_NAMES = 5
 
 
@@ -31,7 +31,7 @@ def changed_parameters(base: Case, head: Case) -> list[str]:
 
 
 def have_other_inputs(base: CaseResult, head: CaseResult) -> bool:
-    """Whether head's benchmark draws other inputs than base's, in a suite where a case's seed alone says which.
+    """Return whether inputs differ between sides, in a suite that derives them only from seeds.
 
     Elsewhere inputs may follow from weights that were drawn before, which a change may well mean to change.
     """
@@ -40,16 +40,16 @@ def have_other_inputs(base: CaseResult, head: CaseResult) -> bool:
 
 
 def reductions(base: CaseResult, head: Case) -> tuple[str, ...]:
-    """What head's plan of a case owes less than base's own plan, one clause for each; empty where nothing is lost.
+    """List what head's plan owes less than base's, one clause for each; empty if nothing is lost.
 
-    A metric of base's that head calls a detail is lost where base owes or brought it. Titles, further arms, further checks and a
-    stricter threshold are no reductions.
+    A metric that head calls a detail is lost if base owes or brought it. Titles, further arms,
+    further checks and a stricter threshold are not reductions.
     """
     return tuple(_reductions(base, base.case, head))
 
 
 def other_work(base: CaseResult, head: CaseResult) -> tuple[str, ...]:
-    """List what head's case computes from or with that base's does not, so that no figure of the two can be compared.
+    """List what head's case computes from or with that base's does not, which bars comparing them.
 
     One clause each: start weights, inputs, a training's data or length, outputs that are no longer
     returned, code that returns none. A training that starts elsewhere is judged over seeds instead.

@@ -31,7 +31,7 @@ from ci_bench.records.samples import FLOAT_BYTES
 _MOST_AT_ONCE = 100_000
 """Samples of a side in one go: memory stays bounded however many metrics there are."""
 MOST_LAUNCHES = Rule().looks[-1]
-"""What a run may take at most: advice to take more of them helps nobody."""
+"""The most launches that a run may take; advice to take more would be useless."""
 
 Values = bytes
 """Samples of one launch, `FLOAT_BYTES` each."""
@@ -51,7 +51,7 @@ class _Group:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figures:
-    """What the launches of each metric showed, both [metrics, launches]; NaN where a side has no such launch.
+    """Figures of each metric's launches, both [metrics, launches]; NaN if a side lacks the launch.
 
     `d` is the log-ratio of head over base, turned so that above zero head is worse; `within` is NaN for a single value. `base` is
     the logarithm of base's trimmed mean. `slots` is the device of each launch, a small number (-1 where unknown); `None` where
@@ -65,15 +65,16 @@ class Figures:
 
     @property
     def in_turns(self) -> Truths:
-        """Which metrics were sampled in turns, rather than with one value per launch."""
+        """Return which metrics were sampled in turns, rather than with one value per launch."""
         return np.asarray(np.isfinite(self.within).any(axis=-1), dtype=np.bool_)
 
 
 def figures(pairs: Sequence[tuple[Metric, Metric]], *, most: int, slots: Sequence[Mapping[int, int]] | None = None) -> Figures:
     """The figures of base and head metrics with positive samples, for `most` launches at most. `slots` has the device of each.
 
-    Launches are matched by number, samples by block; what has no counterpart is left out. A launch's column is its number, so
-    that one which failed everywhere leaves a hole; numbers that don't fit are replaced by their ranks.
+    Launches are matched by number, samples by block; those without a counterpart are left out. A
+    launch's column is its number, so one that failed everywhere leaves a hole; numbers that don't
+    fit are replaced by their ranks.
     """
     groups: dict[tuple[int, int, int], _Group] = defaultdict(_Group)
     for row, (base, head) in enumerate(pairs):
@@ -142,7 +143,7 @@ def _matched(base: Launch, head: Launch) -> tuple[Values, Values, int]:
 
 
 def _of_blocks(blocks: tuple[int, ...], shared: Container[int]) -> list[int]:
-    """Where the samples of blocks are that are shared, in the order of the blocks."""
+    """Return the indices of the samples whose blocks are shared, in the order of the blocks."""
     return [place for _, place in sorted((block, place) for place, block in enumerate(blocks) if block in shared)]
 
 
@@ -152,14 +153,19 @@ def _picked(values: Values, places: Sequence[int]) -> Values:
 
 @lru_cache(maxsize=256)
 def _layout(blocks: tuple[int, ...]) -> tuple[tuple[int, ...] | None, int]:
-    """How to sort samples by block (`None` where they are), and the size of the blocks (0 where they differ)."""
+    """Return the order that sorts samples by block, and the block size.
+
+    The order is `None` if they are sorted, the size 0 if blocks differ.
+    """
     sizes = {*Counter(blocks).values()}
     order = tuple(sorted(range(len(blocks)), key=blocks.__getitem__))
     return None if order == tuple(range(len(blocks))) else order, sizes.pop() if len(sizes) == 1 else 0
 
 
 class Answer(NamedTuple):
-    """What the rule says of one time; `None` where it cannot say. `resolvable`, `threshold` and `margin` are relative.
+    """Decision on one time; fields are `None` if unknown.
+
+    `resolvable`, `threshold` and `margin` are relative.
 
     `needed` is how many launches in all would tell a change of `margin`; `None` where no number would. `scatter` is how many
     times as widely as base's the launches of head scatter, where that is certain.
@@ -202,7 +208,10 @@ def _conclusion(answer: Answer) -> str:
 
 
 def _would_decide(answer: Answer, cold_launches: int) -> float | None:
-    """How many launches in all would decide what is open; `None` of what is decided, and where no number would."""
+    """Return the total number of launches that would decide an open time.
+
+    `None` if it is decided, or if no number would.
+    """
     if answer.verdict is not Verdict.INCONCLUSIVE:
         return None
     if answer.interval is None:
@@ -236,7 +245,7 @@ def _what_would_tell(answer: Answer) -> str:
 
 
 _COARSE = 1e-4
-"""A finer grid than this (0.01 %) is no matter."""
+"""A finer grid than this (0.01 %) is ignored."""
 
 LEAST_MARGIN = 0.002
 """No change below 0.2 % can be certain to be none, so a threshold of 0 does not ask for it."""
@@ -267,7 +276,7 @@ class Turns:
     source: Counts
 
     def ruling(self) -> Ruling:
-        """What the rule says of every line."""
+        """Return the rule's decisions on all lines."""
         return sequential.replay(self.figures.d, self.figures.within, self.learned, self.rule, slots=self.figures.slots)
 
 
@@ -306,7 +315,7 @@ def _with_prior(learned: Learned, which: Truths) -> Learned:
 def _with_grid(learned: Learned, lines: Sequence[Line]) -> Learned:
     """With the grid of a clock or of printed figures, which bounds the error from below however many launches there are.
 
-    A device's clock counts in half microseconds at most, and nobody prints its times.
+    A device's clock counts in half microseconds at most, and its times are not printed figures.
     """
     steps = [0.0 if line.head[0].lane is Lane.DEVICE else noise.grid_step(*_values_of_sides(line)) for line in lines]
     coarse = np.array([step if step > _COARSE else 0.0 for step in steps], dtype=np.float64)
@@ -323,7 +332,7 @@ def margins(thresholds: Floats) -> Floats:
 
 
 def judge_turns(turns: Turns, *, calibration: str) -> Judged:
-    """Judges all lines at once. `calibration` says in words where the noise is known from."""
+    """Judge all lines together. `calibration` describes the source of the noise."""
     ruling = turns.ruling()
     pairing = Pairing(
         calibration=calibration,
@@ -390,7 +399,7 @@ def _same(figures: list[float]) -> list[float]:
 
 
 def _scatters(turns: Turns, ruling: Ruling) -> list[float | None]:
-    """How many times as widely as base's the launches of head scatter; `None` where that is not certain."""
+    """Return how many times as widely head's launches scatter as base's; `None` if not certain."""
     worse_is_lower = np.array([line.metric.better is Better.HIGHER for line in turns.lines], dtype=np.bool_)
     judged = np.cumsum(np.isfinite(turns.figures.d), axis=-1) <= ruling.launches[:, None]
     base = np.where(judged, turns.figures.base, np.nan)
@@ -411,7 +420,7 @@ def _estimates(turns: Turns, ruling: Ruling) -> Iterator[tuple[float, float] | N
 
 
 def suspicions_of(turns: Turns, ruling: Ruling) -> Counts:
-    """What the undecided changes amount to, a `Suspicion` for each line."""
+    """Return a `Suspicion` for each line, of its undecided change."""
     cases = Undecided(
         d=turns.figures.d,
         within=turns.figures.within,
@@ -436,9 +445,11 @@ def _mean(turns: Turns) -> MeanSpeedup | None:
 
 
 def _changes(turns: Turns) -> dict[str, dict[SeriesName, SpeedupChange]]:
-    """Whether head changed the speedup of each arm over its reference, by the rule that judges times: the contrast of both.
+    """Return whether head changed each arm's speedup over its reference.
 
-    Of an arm's change and the reference's, what both share cancels. Nothing was learned of the difference by itself.
+    It is the contrast of both changes.
+
+    Changes that an arm and its reference share cancel. The difference itself has no history.
     """
     place = {line.key: row for row, line in enumerate(turns.lines) if line.metric.arm == line.reference}
     candidates = ((row, line) for row, line in enumerate(turns.lines) if line.metric.arm != line.reference and turns.gating[row])
@@ -468,7 +479,9 @@ def _rows(figure: Floats | float, rows: Counts) -> Floats:
 
 
 def _of_contrasts(learned: Learned, arms: Counts, references: Counts) -> Learned:
-    """What is known of differences of two lines: their spreads add up, as if they shared nothing, which is the safe side.
+    """Estimate the noise of differences of two lines: their spreads add up.
+
+    They are treated as independent, which is the safe side.
 
     The degrees of freedom are the fewer of the two.
     """
@@ -494,7 +507,7 @@ def _shares(log_ratios: Floats) -> list[float | None]:
 
 
 def _intervals(low: Floats, high: Floats, level: float) -> list[Interval | None]:
-    """The intervals of speedups from those of the log-ratios; `None` where there is none."""
+    """Convert intervals of log-ratios to intervals of speedups; `None` for NaN."""
     ends = zip(_speedups(high), _speedups(low), strict=True)
     return [None if low is None or high is None else Interval(low=low, high=high, level=level) for low, high in ends]
 

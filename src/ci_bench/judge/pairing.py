@@ -1,4 +1,4 @@
-"""Pairs two documents: which case, arm and metric of head is compared with which of base, and what is said where nothing can be.
+"""Pairing of two documents: which case, arm and metric are compared, and reasons if none can be.
 
 Owns the matching of cases and metrics, the answer for one line and for several, the word for a case as a whole with the order of
 verdicts, and which metrics can fail a run. Nothing is compared here.
@@ -46,11 +46,11 @@ Rules = Callable[[Metric], MetricPolicy]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ground:
-    """What the lines of one case stand on.
+    """Context shared by all lines of one case.
 
-    `missing` and `missing_reason` are the word for a metric that only base has, `new_reason` for one that only head has.
-    `barrier` says why nothing can be compared, where that is so. `saved` is whether base was measured by itself, maybe by an
-    earlier version.
+    `missing` and `missing_reason` describe a metric that only base has, `new_reason` one that only
+    head has. `barrier` is the reason why nothing can be compared, if any. `saved`: base was
+    measured in a separate run, maybe by an earlier version.
     """
 
     missing: Verdict = Verdict.REMOVED
@@ -64,9 +64,10 @@ class Ground:
 class Line:
     """One metric of one arm: every metric of that name and arm that each side holds.
 
-    That is none, one, or (a fault of the document) several; at least one side holds one. `metric` is head's, or base's where
-    head has none. `threshold` is relative; `least` is the smallest difference of memory that counts, in bytes. A `detail` fails
-    nothing. `title` is what people call the metric.
+    There is at most one per side, or several through a fault of the document; at least one side
+    holds one. `metric` is head's, or base's if head has none. `threshold` is relative; `least` is
+    the smallest difference of memory that counts, in bytes. A `detail` fails nothing. `title` is
+    what people call the metric.
     """
 
     case: str
@@ -88,7 +89,7 @@ class Line:
 
     @property
     def timed(self) -> bool:
-        """Whether it is a time or a rate, and so never exact."""
+        """Return whether it is a time or a rate, and so never exact."""
         return self.metric.unit in TIMES
 
 
@@ -151,7 +152,8 @@ def _threshold(rule: MetricPolicy, metric: Metric, asked: float | None) -> float
 def times_owed(head: CaseResult, base: CaseResult | None, arm: str) -> tuple[str, ...]:
     """The durations that an arm owes by either side's case: head cannot owe less than its base did.
 
-    A step that head replayed from a CUDA graph has no parts: whoever owes parts owes the whole in their place.
+    A step that head replayed from a CUDA graph has no parts, so a case that owes parts owes the
+    whole instead.
     """
     owed = tuple(dict.fromkeys(name for side in (head, base) if side is not None for name in side.case.due.times))
     replayed = any((check.name, check.arm, check.outcome) == (GRAPHED, arm, Outcome.PASS) for check in head.checks)
@@ -159,7 +161,7 @@ def times_owed(head: CaseResult, base: CaseResult | None, arm: str) -> tuple[str
 
 
 def _successor(key: SeriesName, before: Keyed, after: Keyed) -> MetricKind | None:
-    """What head has in place of a metric that only base has, where this version measures it in another way than earlier ones."""
+    """Return head's successor of a metric that only base has, as measured by this version."""
     name, arm = key
     kind = REPLACED.get(name)
     if kind is None or key in after or (kind.name, arm) in before or (kind.name, arm) not in after:
@@ -168,17 +170,20 @@ def _successor(key: SeriesName, before: Keyed, after: Keyed) -> MetricKind | Non
 
 
 def _title(rule: MetricPolicy, metric: Metric) -> str:
-    """The declared title; of a metric that nobody declared, what the tool that measured it calls it."""
+    """Return the declared title, or the measuring tool's name for an undeclared metric."""
     return metric.title if metric.title and rule.title == metric.name else rule.title
 
 
 def _by_device(metric: Metric, base: tuple[Metric, ...], head: tuple[Metric, ...]) -> bool:
-    """Whether a metric, one of these, was read from the device's clock, on every side that has it: the host's gates."""
+    """Return whether a metric of these was read from the device's clock on every side that has it.
+
+    The host's gates.
+    """
     return metric.lane is Lane.DEVICE and all(one.lane is Lane.DEVICE for one in (*base, *head))
 
 
 def known_of(lines: Iterable[Line]) -> Known:
-    """The facts of all series that lines stand on."""
+    """Collect the facts of all series of the lines."""
     return describe(metric.launches for line in lines for side in (line.base, line.head) for metric in side)
 
 
@@ -234,9 +239,12 @@ def _unusable(base: Metric, head: Metric, known: Known, *, foreign: bool) -> tup
 
 
 def _from_or_to_nothing(base: Metric, head: Metric, known: Known) -> tuple[Verdict, str] | None:
-    """The word for what another tool measured as zero on a side: there is no ratio, and what appears or goes is a change.
+    """Return the verdict if another tool measured zero on a side.
 
-    Counts are compared as they are, and what the engine measures has rules of its own: a time of its clock cannot be zero.
+    A ratio does not exist then, and a value that appears or vanishes is a change.
+
+    Counts are compared directly. The engine's metrics have their own rules: a time of its clock
+    cannot be zero.
     """
     sides = [known[id(metric.launches)] for metric in (base, head)]
     if head.unit is Unit.COUNT or all(facts.sound for facts in sides):
@@ -261,14 +269,17 @@ def _of_nothing(values: Sequence[Sequence[float]], head: Metric) -> tuple[Verdic
 
 
 def is_exact(line: Line, known: Known) -> bool:
-    """Whether a line on which both sides stand is compared without statistics: a count, or peaks of one value per launch."""
+    """Return whether a line with both sides is compared exactly.
+
+    That is a count, or peaks of one value per launch.
+    """
     if line.metric.unit is Unit.COUNT:
         return True
     return line.metric.unit is Unit.BYTES and all(single(side[0], known) for side in (line.base, line.head))
 
 
 def single(metric: Metric, known: Known) -> bool:
-    """Whether a metric has one value per launch, or is a count, which is exact."""
+    """Return whether a metric has one value per launch, or is a count, which is exact."""
     return metric.unit is Unit.COUNT or known[id(metric.launches)].single
 
 
@@ -336,9 +347,9 @@ WORST_FIRST = (
 )
 """A case takes the first of these that one of its pairs has.
 
-What was measured to be worse comes before what is gone, and that before what could not be decided, so that no better pair
-hides it. Improved comes before unchanged because one changed metric is the news; new comes last because a metric added to a
-case says nothing about the rest.
+Measured regressions come before removed metrics, and those before undecided ones, so no better pair
+hides them. Improved comes before unchanged because one changed metric is the news; new comes last
+because a metric added to a case says nothing about the rest.
 """
 
 
@@ -364,7 +375,7 @@ def case_verdict(base: CaseResult | None, head: CaseResult, pairs: Sequence[Pair
 
 
 def ending(result: CaseResult) -> str:
-    """How a case ended, in words: ``timeout in train (inductor): no answer for 1800 s``."""
+    """Describe how a case ended: ``timeout in train (inductor): no answer for 1800 s``."""
     word = result.status.value.replace("_", " ")
     if result.failure is None:
         return word
@@ -397,9 +408,10 @@ class Match:
 class Matching:
     """Puts the cases of both sides together.
 
-    `barrier` names the fields in which the machines differ. `paired` says that times were measured in turns, and asks for finer
-    rules; `rules` remembers them, for there are few of them and many metrics. `same_rules` says that one version of ci-bench
-    planned both sides, so that their plans can be compared.
+    `barrier` names the fields in which the machines differ. `paired`: times were measured in turns,
+    which allows finer rules. `rules` caches them, since there are few rules and many metrics.
+    `same_rules` says that one version of ci-bench planned both sides, so their plans are
+    comparable.
     """
 
     policy: Policy
@@ -415,7 +427,7 @@ class Matching:
         return [self._match(before.get(result.case.id), result) for result in head]
 
     def removed(self, base: Sequence[CaseResult], head: Sequence[CaseResult]) -> list[tuple[CaseResult, tuple[Line, ...]]]:
-        """What only base has, with the lines that say so."""
+        """List the cases that only base has, with their lines."""
         planned = {result.case.id for result in head}
         return [(result, self._lost(result)) for result in base if result.case.id not in planned]
 

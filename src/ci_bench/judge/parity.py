@@ -1,10 +1,11 @@
 """Loss parity step by step: how many rounding envelopes does a candidate stay within, or head from base?
 
-Owns the numeric tier, for runs whose dropout masks match. The envelope is measured, not assumed: reference runs from weights
-perturbed by about one rounding error show how far rounding alone drives two runs apart at each step; it grows by itself where
-training is chaotic. Owns also which tier a candidate is judged by (the other is in `parity_over_seeds`) and the worst of several
-seeds; head's reference arm against base's, in learning and in outputs, which sees what changes all arms of a side alike: a loss
-function, an optimizer, a factor in the model.
+Owns the numeric tier, for runs whose dropout masks match. The envelope is measured, not assumed:
+reference runs from weights perturbed by about one rounding error show how far rounding drives two
+runs apart at each step; it grows where training is chaotic. Owns also which tier a candidate is
+judged by (the other is in `parity_over_seeds`) and the worst of several seeds; head's reference arm
+against base's, in training and in outputs, which detects what changes all arms of a side alike: a
+loss function, an optimizer, a factor in the model.
 """
 
 import math
@@ -43,7 +44,7 @@ LARGEST_SCORE = 1e9
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Score:
-    """How many envelopes a signal came apart at most, and where it first exceeded the limit."""
+    """Largest deviation of a signal in envelopes, and the first step that exceeded the limit."""
 
     signal: str
     worst: float
@@ -87,7 +88,7 @@ def _of_whole_batches(evidence: ParityEvidence, run: Trace, masks: Masks, twins:
     steps = min(STEPS, twins.steps, max(map(length, perturbed)))
     scores = tuple(score(twins, perturbed, signal, steps) for signal in _signals(twins))
     found = _finding(twins, masks, scores, steps)
-    judged_by_windows = found.verdict.holds and not evidence.own_program  # logs have windows of their own
+    judged_by_windows = found.verdict.holds and not evidence.own_program  # logs use other windows
     return with_tail(found, twins, perturbed, steps) if judged_by_windows else found
 
 
@@ -102,7 +103,10 @@ class RankScore:
 
 
 def _with_ranks(found: ParityFinding, evidence: ParityEvidence, twins: Twins) -> ParityFinding:
-    """The finding, with the ranks that left first; what one rank alone shows breaks parity as well."""
+    """Add the ranks that diverged first to the finding.
+
+    A single such rank breaks parity as well.
+    """
     apart = ranks_apart(evidence, twins)
     if not apart:
         return found
@@ -123,8 +127,9 @@ def _with_ranks(found: ParityFinding, evidence: ParityEvidence, twins: Twins) ->
 def ranks_apart(evidence: ParityEvidence, twins: Twins) -> tuple[RankScore, ...]:
     """Every signal of every rank that leaves the rounding envelope of what it should be.
 
-    That is, for the loss of a rank's own rows, what the same rows cost the reference; else what the whole batch does. The
-    envelope is measured as for the whole. Ranks that nobody can be held against are left out.
+    For the loss of a rank's own rows the scale is their loss in the reference; else it is that of
+    the whole batch. The envelope is measured as for the whole. Ranks without a reference to compare
+    with are left out.
     """
     reference, ranks = twins.reference, twins.candidate.ranks
     perturbed = usable(evidence, reference)
@@ -204,7 +209,7 @@ def _step(broken: Score | None) -> int:
 
 
 def _apart(twins: Twins, signal: str, step: int) -> float | None:
-    """By what share of the reference's the candidate's signal is off; `None` where that is no number."""
+    """Return the relative deviation of the candidate's signal; `None` if it is not a number."""
     reference, candidate = (float(series(trace, signal, step + 1)[step]) for trace in (twins.reference, twins.candidate))
     share = (candidate - reference) / abs(reference) if reference else math.nan
     return share if math.isfinite(share) else None
@@ -286,12 +291,15 @@ NO_BASE = "base's tensors were not at hand when head was measured"
 
 
 def _has_evidence(row: CaseResult) -> bool:
-    """Whether what a case gathered counts: it ended well, or the budget was spent after it."""
+    """Return whether a case's evidence counts: it ended well, or the budget ran out afterwards."""
     return row.status is Status.OK or row.out_of_budget
 
 
 def outputs_of(base: CaseResult | None, head: CaseResult) -> OutputsFinding | None:
-    """Head's reference arm beside base's; `None` where neither case is compared, or the suite keeps nothing of it."""
+    """Compare the outputs of head's reference arm with base's.
+
+    `None` if the cases are not compared, or the suite keeps no outputs.
+    """
     if base is None or not (_has_evidence(base) and _has_evidence(head)) or base.case.params != head.case.params:
         return None
     theirs, ours = base.outputs, head.outputs
@@ -358,7 +366,7 @@ WORST_FIRST = (
     Parity.NUMERIC_PARITY,
     Parity.BITWISE,
 )
-"""What is broken comes before what is undecided, and that before what holds."""
+"""Broken findings come before undecided ones, and those before parity that holds."""
 
 
 def parity_findings(evidence: ParityEvidence, *, arms: tuple[str, ...] = ()) -> tuple[ParityFinding, ...]:
@@ -421,7 +429,7 @@ def _badness(finding: ParityFinding) -> tuple[int, float]:
 
 
 def beside_base(base: CaseResult, head: CaseResult) -> ParityEvidence | None:
-    """Head's reference training as a candidate of base's, in base's envelope; `None` where there is no such pair."""
+    """Return head's reference training as a candidate of base's, or `None` without such a pair."""
     return _beside(base.parity, head.parity, head.case.reference)
 
 
@@ -441,7 +449,10 @@ def _beside(base: ParityEvidence | None, head: ParityEvidence | None, arm: str) 
 
 
 def _references(base: CaseResult, head: CaseResult) -> tuple[ParityEvidence, Trace, Trace] | None:
-    """Head's reference training beside base's, then the two: head's, and base's; `None` where one of them was not trained."""
+    """Return head's reference training with base's, then head's trace and base's.
+
+    `None` if one of them was not trained.
+    """
     both = beside_base(base, head)
     if both is None:
         return None
@@ -451,7 +462,7 @@ def _references(base: CaseResult, head: CaseResult) -> tuple[ParityEvidence, Tra
 
 
 def learning_of(base: CaseResult | None, head: CaseResult) -> ParityFinding | None:
-    """Head's reference training beside base's; `None` where one of the two was not trained."""
+    """Compare head's reference training with base's; `None` if one of the two was not trained."""
     if base is None or not (_has_evidence(base) and _has_evidence(head)):
         return None
     references = _references(base, head)
@@ -476,10 +487,10 @@ def _perturbed_runs(evidence: ParityEvidence) -> int:
 
 
 def rounding_is_open(base: CaseResult, head: CaseResult) -> bool:
-    """Whether more perturbed runs may move a verdict of loss parity, where there are any.
+    """Return whether more perturbed runs, if available, may change a verdict of loss parity.
 
-    An envelope only widens with more of them: what holds in that of one holds in that of several. What does not is asked again;
-    only the worker knows whether there are more to be had.
+    An envelope only widens with more runs: parity within the envelope of one run holds in that of
+    several. Otherwise the worker is asked for more; only it knows whether there are any.
     """
     sides = [row.parity for row in (base, head) if row.parity is not None]
     if not any(map(_perturbed_runs, sides)):

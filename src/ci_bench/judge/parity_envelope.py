@@ -1,7 +1,8 @@
-"""The rounding envelope: how far runs that differ by rounding alone come apart, step by step, and which runs tell.
+"""The rounding envelope: how far rounding drives runs apart step by step, and which runs show it.
 
-Owns the floors of the envelope (the numbers of fp32 and of bf16, the last decimal of a log), the scales of signals, and the
-choice of perturbed runs. What leaves the envelope is judged in `parity`.
+Owns the floors of the envelope (the numbers of fp32 and of bf16, the last decimal of a log), the
+scales of signals, and the choice of perturbed runs. `parity` judges signals that leave the
+envelope.
 """
 
 import math
@@ -14,14 +15,14 @@ from ci_bench.records.results import ParityEvidence, Role, Trace
 
 LEAST_STEPS = 10
 LIMIT = 10.0
-"""So many widths of the envelope are parity."""
+"""Parity holds up to this many widths of the envelope."""
 LARGEST_EPSILON = 2.0**-8
 """No precision in use rounds as coarsely: an envelope from larger perturbations would let anything pass."""
 
 _ULPS, _NEIGHBOURS = 4.0, 2.0
 _LEAST_NORMAL = 2.0**-126
 ROUNDED = "rounding"
-"""What the start of a run in another rounding begins with."""
+"""Prefix of the start of a run in another rounding."""
 _MOST_DECIMALS, _DISTINCT = 6, 5
 _DOUBLE = 2.0**-50
 """A number of decimals as text and back is equal to itself but for fp64's rounding."""
@@ -40,7 +41,7 @@ def envelope(
     as_written: bool = False,
     loss_bits: int = MANTISSA_BITS,
 ) -> Floats:
-    """How far rounding may drive the signal from `reference` up to each step.
+    """Return how far rounding may drive the signal from `reference` up to each step.
 
     Values that a program wrote (`as_written`) may be off by their last decimal, besides. Losses of fewer bits than fp32's may be
     two of their numbers apart: each is rounded, and the mean of several processes' is of numbers that may lie twice as far apart.
@@ -64,8 +65,9 @@ def envelope(
 def _last_digits(values: Floats) -> Floats:
     """The last digit of each number that was written with at most six decimals or significant digits, as logs do; else 0.
 
-    Two runs that differ by next to nothing may be rounded to neighbours: one such digit apart is within the limit, two are not.
-    Numbers of so many significant digits have fewer decimals where they are larger: ``10.6`` and ``9.74``.
+    Two runs that differ by next to nothing may be rounded to neighbours: one such digit apart is
+    within the limit, two are not. With the same number of significant digits, larger numbers have
+    fewer decimals: ``10.6`` and ``9.74``.
     """
     finite = values[np.isfinite(values)]
     sizes = np.floor(np.log10(np.maximum(np.abs(values), _LEAST_NORMAL)))
@@ -85,7 +87,7 @@ def _last_digits(values: Floats) -> Floats:
 
 
 def ulp(values: Floats, bits: int = MANTISSA_BITS) -> Floats:
-    """The distance of neighbouring numbers at each value, of fp32 or of so many bits of mantissa."""
+    """Return the distance of neighbouring numbers at each value, for a mantissa of `bits` bits."""
     _, exponents = np.frexp(np.maximum(np.abs(values), _LEAST_NORMAL))
     spacing: Floats = np.ldexp(1.0, exponents - bits - 1)
     return spacing
@@ -99,9 +101,10 @@ def scaled(values: Floats, signal: str) -> Floats:
 def usable(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
     """Perturbed runs of the reference's arm, seed and data that did start elsewhere and stayed finite long enough.
 
-    There is none where weights were perturbed by more than any precision rounds, or by nothing. Of a program that was run again,
-    a run that repeats full numbers bit by bit says nothing of rounding, and one whose first loss is further off than any
-    rounding is of another seed. One that repeats them in another rounding has an envelope of nothing but the floor.
+    No run is usable if weights were perturbed by more than any precision rounds, or not at all. Of
+    repeated runs of a program, a run that repeats full numbers bit by bit shows no rounding, and
+    one whose first loss deviates by more than any rounding has another seed. A run that repeats
+    them in another rounding has an envelope of only the floor.
     """
     if evidence.epsilon > LARGEST_EPSILON or (evidence.epsilon == 0 and not evidence.own_program):
         return ()
@@ -115,12 +118,17 @@ def usable(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
 
 
 def only_repeats(perturbed: tuple[Trace, ...], reference: Trace) -> bool:
-    """Whether all perturbed runs of a program repeat full numbers bit by bit: then rounding may do more than they show."""
+    """Return whether all perturbed runs of a program repeat full numbers bit by bit.
+
+    Then rounding may do more than they show.
+    """
     return not any(_tells_of_rounding(trace, reference) for trace in perturbed)
 
 
 def _tells_of_rounding(trace: Trace, reference: Trace) -> bool:
-    """Whether a run of a program has a part in the envelope: it came out otherwise, or what is written is too coarse to.
+    """Return whether a program's run adds to the envelope.
+
+    It does if it came out differently, or if its log is too coarse to show that.
 
     A log of four decimals may well be the same in another rounding: then rounding moves none of them. Full fp32 numbers are not.
     """
@@ -150,7 +158,7 @@ def unscaled(values: Floats, signal: str) -> Floats:
 
 
 def why_unknown(evidence: ParityEvidence, reference: Trace) -> str:
-    """Why no envelope can be had: what is wrong with the perturbed runs, and what to do."""
+    """Explain why no envelope is available: the fault of the perturbed runs, and what to do."""
     runs = _perturbed(evidence, reference)
     apart = max((_first_apart(trace, reference) for trace in runs if trace.loss and reference.loss), default=0.0)
     if evidence.own_program and apart > LARGEST_EPSILON:

@@ -1,4 +1,4 @@
-"""Whether a training learned anything, from its losses and gradient norms alone. Pure.
+"""Detection of a training that learned nothing, from its losses and gradient norms. Pure.
 
 A training that stands still agrees with every other that does, so its agreement says nothing.
 """
@@ -59,7 +59,7 @@ def _listed(values: Floats) -> str:
 
 
 def _has_trend(values: Floats) -> bool:
-    """Whether the last third of the losses has another mean than the first, beyond three standard errors."""
+    """Return whether the first and last thirds' mean losses differ beyond three standard errors."""
     third = len(values) // 3
     first, last = values[:third], values[-third:]
     error = math.sqrt((first.var(ddof=1) + last.var(ddof=1)) / third)
@@ -67,7 +67,7 @@ def _has_trend(values: Floats) -> bool:
 
 
 def _guess(mean: float) -> str:
-    """``, which is ln 5: a guess among 5 classes``; empty if the loss is no such logarithm."""
+    """``, which is ln 5: a guess among 5 classes``; empty if the loss is not such a logarithm."""
     if not 0 < mean <= math.log(_MOST_CLASSES):
         return ""
     classes = round(math.exp(mean))

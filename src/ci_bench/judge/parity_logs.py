@@ -1,7 +1,8 @@
 """Losses that a program of the user's wrote: which steps of two logs are the same, and what is compared of them.
 
-Logs are matched by their own step numbers. Steps that only one log has, values that only one side recorded and evaluations that
-changed never pass. Steps without a number on both sides are left out. What remains is judged by the rule of all trainings. Pure.
+Logs are matched by their own step numbers. Steps that only one log has, values that only one side
+recorded and evaluations that changed never pass. Steps without a number on both sides are left out.
+The others are judged by the rule of all trainings. Pure.
 """
 
 import math
@@ -229,8 +230,9 @@ def _cut(trace: Trace, labels: Sequence[str], *, norms: bool) -> Trace:
 def _with_windows(found: ParityFinding, evidence: ParityEvidence, run: Trace) -> ParityFinding:
     """The finding of the first steps, extended by means of the loss over windows of the others.
 
-    A window's score is ``|mean(L_cand - L_ref)| / E``. E is the largest such mean of any window of any perturbed run, and at
-    least the width of the rounding envelope at the last step that was judged by itself.
+    A window's score is ``|mean(L_cand - L_ref)| / E``. E is the largest such mean of any window of
+    any perturbed run, and at least the width of the rounding envelope at the last step that was
+    judged separately.
     """
     reference, judged = evidence.traces[0], found.steps
     perturbed = usable(evidence, reference)
@@ -274,7 +276,7 @@ def _numbers(trace: Trace) -> Floats:
 def _certain(found: ParityFinding, evidence: ParityEvidence, run: Trace) -> ParityFinding:
     """The finding, unless its envelope is that of a program that repeats every bit and the difference may be rounding.
 
-    No precision in use rounds as coarsely as 2^-8, so that more than that is a change.
+    No precision in use rounds as coarsely as 2^-8, so a larger difference is a change.
     """
     reference = evidence.traces[0]
     if found.verdict is not Parity.DIFFERENT_MATH or not only_repeats(usable(evidence, reference), reference):
@@ -332,7 +334,10 @@ def _control_score(evidence: ParityEvidence, reference: Trace, ask: Ask, *, firs
 def _with_evaluations(
     found: ParityFinding, evidence: ParityEvidence, reference: Trace, run: Trace, *, whole: bool
 ) -> ParityFinding:
-    """The finding, or that of the evaluation losses, which are a series of their own; of runs that are not `whole`, the first."""
+    """Return the finding, or that of the evaluation losses, a separate series.
+
+    For runs that are not `whole`, return the first.
+    """
     ours, theirs = run.evaluations, reference.evaluations
     if not whole:
         ours, theirs = (one[: min(len(ours), len(theirs))] for one in (ours, theirs))

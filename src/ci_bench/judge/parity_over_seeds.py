@@ -1,10 +1,12 @@
 """Loss parity over seeds, for runs that cannot be compared step by step: does the candidate end at the same loss and accuracy?
 
-Owns the statistical tier. Other masks alone move the final loss, and so does another start; reference runs with other masks, or
-from another start, show by how much, and the candidate's differences over seeds are judged on that scale. So is a start that a
-pull request changed: whole trainings of head's reference beside base's, and ending lower is no failure. Accuracy is two
-questions. Did training lead elsewhere? It is held against the spread among runs that differ from the reference by rounding (or
-masks) alone. Does the compiled forward pass evaluate wrongly? The same weights, evaluated both ways, must agree.
+Owns the statistical tier. Other masks, or another start, change the final loss. Reference runs with
+other masks, or from another start, show by how much, and the candidate's differences over seeds are
+judged on that scale. So is a start that a pull request changed: whole trainings of head's reference
+are compared with base's, and ending lower does not fail. Accuracy has two questions. Did training
+lead elsewhere? It is compared with the spread among runs that differ from the reference only by
+rounding (or masks). Does the compiled forward pass evaluate wrongly? The same weights, evaluated
+both ways, must agree.
 """
 
 import math
@@ -46,10 +48,11 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """What is asked over seeds: because of what, whether it matters when the candidate ends lower, and in which words.
+    """A question answered over seeds: its cause, whether ending lower matters, and its wording.
 
-    `apart` is why steps cannot be compared, `chance` what moves the final loss by itself, `lower` what is said of a candidate
-    that ends lower than the reference, where that is no failure.
+    `apart` is why steps cannot be compared, `chance` the source of random changes of the final
+    loss, `lower` the text for a candidate that ends lower than the reference, if that does not
+    fail.
     """
 
     apart: str
@@ -61,7 +64,7 @@ OF_MASKS = Question(apart="dropout masks differ", chance="other dropout masks")
 
 
 def statistical_finding(evidence: ParityEvidence, runs: tuple[Trace, ...], masks: Masks) -> ParityFinding:
-    """Judges all runs of one candidate arm under masks of its own, one per seed. The rule is `seeds_finding`'s."""
+    """Judge all runs of a candidate arm with its own masks, one per seed, by `seeds_finding`."""
     matched = [match(evidence, run) for run in one_per_seed(runs)]
     return seeds_finding(matched, _other_masks(evidence), runs[0], masks=masks, question=OF_MASKS)
 
@@ -69,12 +72,15 @@ def statistical_finding(evidence: ParityEvidence, runs: tuple[Trace, ...], masks
 def seeds_finding(
     matched: Sequence[Twins | Stopped], null: Sequence[Twins], run: Trace, *, masks: Masks | None, question: Question
 ) -> ParityFinding:
-    """Judges runs of one arm, such as `run`, beside the reference's of their seeds. In `null` nothing differs but by chance.
+    """Compare runs of one arm, such as `run`, with the reference's of their seeds.
 
-    ``f = mean over the last 50 steps of (L - L_ref)``, relative to the mean reference loss there. DIFFERENT if
-    ``|mean f| - t(0.995) se > 0``, EQUIVALENT if ``|mean f| + t(0.95) se < margin``, else INCONCLUSIVE. Where both hold the
-    runs are EQUIVALENT: the margin is what matters in practice, and a well-measured trifle must not fail. Where ending lower is
-    no failure, EQUIVALENT if ``mean f + t(0.95) se < margin``.
+    Runs in `null` differ only by chance.
+
+    ``f = mean over the last 50 steps of (L - L_ref)``, relative to the mean reference loss there.
+    DIFFERENT if ``|mean f| - t(0.995) se > 0``, EQUIVALENT if ``|mean f| + t(0.95) se < margin``,
+    else INCONCLUSIVE. If both hold, the runs are EQUIVALENT: the margin is what matters in
+    practice, and a well-measured trifle must not fail. If ending lower does not fail, EQUIVALENT if
+    ``mean f + t(0.95) se < margin``.
     """
     twins = [pair for pair in matched if isinstance(pair, Twins)]
     problem = _problem([pair for pair in matched if isinstance(pair, Stopped)], twins, question.apart)
@@ -130,7 +136,7 @@ def _problem(stops: list[Stopped], twins: list[Twins], apart: str) -> Stopped | 
 
 
 def _other_masks(evidence: ParityEvidence) -> list[Twins]:
-    """Reference runs with other masks beside the reference run of their seed."""
+    """Pair reference runs with other masks with the reference run of their seed."""
     pairs = [match(evidence, run) for run in evidence.traces if run.role is Role.OTHER_MASKS]
     return [pair for pair in pairs if isinstance(pair, Twins)]
 
@@ -188,7 +194,10 @@ def _ruling(estimate: Estimate, margin: float, seeds: int, question: Question) -
 
 
 def _seeds_to_decide(estimate: Estimate, margin: float, seeds: int) -> int:
-    """With so many seeds the interval is as narrow as the margin: its width shrinks as one over the root of their number."""
+    """Return the number of seeds that makes the interval as narrow as the margin.
+
+    Its width shrinks as one over the root of their number.
+    """
     return math.ceil(seeds * min(_LARGEST, estimate.reach(_EQUIVALENT_LEVEL) / margin) ** 2)
 
 
@@ -220,10 +229,11 @@ _PEERS = (Role.REFERENCE, Role.PERTURBED, Role.OTHER_MASKS)
 def accuracy_parity(evidence: ParityEvidence, arm: str) -> AccuracyParity | None:
     """Accuracy of candidate `arm` against its peers, seeds pooled; `None` where no seed was evaluated on both sides.
 
-    Per seed ``d = a_cand - mean(a_peers)``; the spread s is pooled over seeds from the peers (reference, perturbed and
-    other-mask runs), with f degrees of freedom. Broken if ``|mean d| > max(1 point, t(0.995, f) s sqrt(sum(1 + 1/n)) / S)``,
-    or if more than 0.5 % of rows flip between the two ways of evaluating the same weights. Where perturbed runs of the one seed
-    were cut short, broken unless it holds whatever they would have shown (`certain_limit`).
+    Per seed ``d = a_cand - mean(a_peers)``; the spread s is pooled over seeds from the peers
+    (reference, perturbed and other-mask runs), with f degrees of freedom. Broken if
+    ``|mean d| > max(1 point, t(0.995, f) s sqrt(sum(1 + 1/n)) / S)``, or if more than 0.5 % of rows
+    flip between the two ways of evaluating the same weights. If perturbed runs of the only seed
+    were cut short, parity is broken unless it holds for any outcome of theirs (`certain_limit`).
     """
     runs = [trace for trace in evidence.traces if trace.role is Role.CANDIDATE and trace.arm == arm and _evaluated(trace)]
     groups = [(run, peers) for run in runs if (peers := _peers(evidence, run.seed))]
@@ -254,7 +264,7 @@ def _share(trace: Trace) -> float:
 
 
 def _peers(evidence: ParityEvidence, seed: int) -> list[float]:
-    """Accuracies of all runs of a seed that differ from the reference by rounding or masks alone."""
+    """Return accuracies of a seed's runs that only rounding or masks part from the reference."""
     reference = first_of(evidence, Role.REFERENCE, seed)
     if reference is None or not _evaluated(reference):
         return []
@@ -267,7 +277,7 @@ def _peers(evidence: ParityEvidence, seed: int) -> list[float]:
 
 
 def _cut_short(evidence: ParityEvidence, seed: int) -> int:
-    """How many perturbed runs of a seed were not evaluated: they ended with the envelope."""
+    """Count the perturbed runs of a seed that were not evaluated: they ended with the envelope."""
     reference = first_of(evidence, Role.REFERENCE, seed)
     same = None if reference is None else (reference.arm, seed, reference.data)
     perturbed = [one for one in evidence.traces if one.role is Role.PERTURBED and (one.arm, one.seed, one.data) == same]
@@ -301,7 +311,10 @@ OF_STARTS = Question(
 
 
 def starts_differ(base: CaseResult, head: CaseResult) -> bool:
-    """Whether the reference arms of both sides were trained on the same data, from other weights: only seeds can compare them."""
+    """Return whether both reference arms were trained on the same data from other weights.
+
+    Then only seeds can compare them.
+    """
     pair = _first_runs(base, head)
     return pair is not None and pair[0].data == pair[1].data and pair[0].start != pair[1].start
 
@@ -309,7 +322,7 @@ def starts_differ(base: CaseResult, head: CaseResult) -> bool:
 def starts_finding(base: CaseResult, head: CaseResult) -> ParityFinding | None:
     """The finding over the seeds that both sides have; `None` where they have too few to be asked.
 
-    What chance does is told by the trainings of each side that only drew their start again.
+    The effect of chance is estimated from trainings of each side that only drew their start again.
     """
     arm = head.case.reference
     if base.parity is None or head.parity is None:
@@ -374,7 +387,10 @@ def _references(evidence: ParityEvidence, arm: str) -> dict[int, Trace]:
 
 
 def _drawn_again(evidence: ParityEvidence, arm: str) -> list[Twins]:
-    """Trainings from other start weights beside the reference of their seed: the same code, so chance alone parts them."""
+    """Pair trainings from other start weights with the reference of their seed.
+
+    The code is the same, so they differ only by chance.
+    """
     own = replace(evidence, traces=tuple(trace for trace in evidence.traces if trace.arm == arm))
     pairs = []
     for run in own.traces:

@@ -1,7 +1,7 @@
-"""Trainings that resumed from a checkpoint, as runs that can be held against one that never stopped.
+"""Comparison of trainings that resumed from a checkpoint with one that never stopped.
 
-A resumed run has the steps after its checkpoint alone. In place of those before it are put the reference's own, so that the
-envelope at each step after it is the one that rounding has reached by then. Pure.
+A resumed run only has the steps after its checkpoint. The reference's steps replace those before
+it, so the envelope at each later step is the one that rounding has reached by then. Pure.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -15,9 +15,11 @@ from ci_bench.records.results import ParityEvidence, RankSeries, Resumed, Role, 
 def first_apart(
     evidence: ParityEvidence, arm: str, judge: Callable[[ParityEvidence, Trace], ParityFinding], *, broken: Collection[str]
 ) -> ParityFinding | None:
-    """What `judge` finds of the first resumed run of `arm` whose parity does not hold; `None` where all hold.
+    """Return the finding of the first resumed run of `arm` whose parity does not hold.
 
-    What a `broken` arm saved says nothing of checkpoints, and is left out.
+    `None` if all hold.
+
+    Runs of a `broken` arm say nothing about checkpoints, and are left out.
     """
     for run in resumed_runs(evidence, arm):
         if run.resumed is not None and run.resumed.saved_by in broken:
@@ -37,7 +39,7 @@ def resumed_runs(evidence: ParityEvidence, arm: str) -> tuple[Trace, ...]:
 
 
 def resumption(run: Trace) -> str:
-    """What a resumed run is, in words."""
+    """Describe a resumed run."""
     assert run.resumed is not None, "one of `resumed_runs`"  # noqa: S101 - our own bug if not
     return f"{run.arm} resumed at step {run.resumed.step} from the checkpoint that {run.resumed.saved_by} saved"
 
@@ -45,8 +47,8 @@ def resumption(run: Trace) -> str:
 def spliced_in(evidence: ParityEvidence, run: Trace) -> tuple[ParityEvidence, Trace] | Stopped:
     """The evidence with a reference as long as the resumed run, and the run with the reference's steps before its own.
 
-    Stopped where the run saw other data, has no reference, or began from the reference's own weights, so that a checkpoint that
-    restores nothing would pass.
+    Stopped if the run saw other data, has no reference, or began from the reference's own weights:
+    then a checkpoint that restores nothing would pass.
     """
     reference, resumed = first_of(evidence, Role.REFERENCE, run.seed), run.resumed
     if reference is None or resumed is None:

@@ -52,7 +52,7 @@ class Twins:
         return end - sum(step < end for step in self.skipped)
 
     def without_holes(self) -> "Twins":
-        """The same runs without the skipped steps, so that means can be taken."""
+        """Return the same runs without the skipped steps, to take means of."""
         if not self.skipped:
             return self
         one, two = (_without(trace, self.skipped, self.steps) for trace in (self.reference, self.candidate))
@@ -71,7 +71,7 @@ class Stopped:
 
 
 def match(evidence: ParityEvidence, run: Trace) -> Twins | Stopped:
-    """Puts `run` beside the reference run of its seed."""
+    """Pair `run` with the reference run of its seed."""
     reference = first_of(evidence, Role.REFERENCE, run.seed)
     if reference is None:
         return insufficient(f"no reference run has seed {run.seed}")
@@ -86,9 +86,12 @@ def match(evidence: ParityEvidence, run: Trace) -> Twins | Stopped:
 
 
 def _loss_bits(precision: str, reference: Trace) -> int:
-    """How many bits the mantissas of the reference's losses have: those of its weights, unless it computes losses in fp32.
+    """Return the bits of the mantissas of the reference's losses.
 
-    Only the reference is asked: a candidate that rounds its losses in few bits is held against the reference's many.
+    They are those of its weights, unless it computes losses in fp32.
+
+    Only the reference decides: a candidate that rounds its losses to few bits is compared at the
+    reference's precision.
     """
     bits = _BITS_OF_PRECISION.get(precision, MANTISSA_BITS)
     losses = series(reference, "loss", length(reference))
@@ -125,7 +128,7 @@ def holes_of(trace: Trace) -> dict[int, str]:
 
 
 def series(trace: Trace, signal: str, steps: int) -> Floats:
-    """The first `steps` values of a signal; nan where there is none, or one that counts as not finite."""
+    """The first `steps` values of a signal; nan if one is missing or counts as not finite."""
     values: tuple[float | None, ...] = getattr(trace, signal)
     numbers = np.asarray([math.nan if value is None else value for value in values[:steps]], dtype=np.float64)
     return np.where(np.abs(numbers) < LARGEST, numbers, math.nan)
@@ -152,7 +155,10 @@ def stopped(stop: Stopped, run: Trace, *, masks: Masks | None, tier: Tier | None
 
 
 def as_rank_sees(trace: Trace, rank: int, seen: RankSeries) -> Trace | None:
-    """A run of one process as a rank would see it that has its rows as `seen` says; `None` where nobody noted what these cost."""
+    """Return a run of one process restricted to the rows of a rank, as in `seen`.
+
+    `None` if the loss of these rows was not recorded.
+    """
     if not seen.own_rows:
         return trace
     first = rank // seen.sharing * seen.sharing
@@ -193,8 +199,8 @@ def _holes(trace: Trace, signal: str) -> Iterable[int]:
 def _finite_part(reference: Trace, run: Trace) -> Twins | Stopped:
     """The steps with a number on both sides. Only one side without a number is a finding, from the first such step on.
 
-    Rounding may move an overflow by one step. Where both runs have as many holes, or both end in one, a hole next to the other
-    run's is the same one.
+    Rounding may move an overflow by one step. If both runs have equally many holes, or both end in
+    one, adjacent holes count as the same.
     """
     steps = min(length(reference), length(run))
     ours, theirs = holes_of(run), holes_of(reference)
@@ -266,7 +272,7 @@ def window_means(losses: tuple[float | None, ...], *, steps_per_epoch: int) -> t
 
 
 def _ordered(evidence: ParityEvidence, role: Role) -> list[Trace]:
-    """The traces of a role, the first index of a seed last, so that it stays in a mapping by seed."""
+    """Return the traces of a role, a seed's first index last, so a mapping by seed keeps it."""
     return sorted((trace for trace in evidence.traces if trace.role is role), key=lambda trace: (trace.seed, -trace.index))
 
 

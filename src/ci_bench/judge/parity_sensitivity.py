@@ -1,8 +1,9 @@
-"""What a verdict of loss parity could have seen: a known fault, and the same training in fp32.
+"""Sensitivity of a loss parity verdict: a known fault, and the same training in fp32.
 
-The positive control is the reference with every update 1 % too long, which is a learning rate 1 % off. It is scored by the rule
-that judges candidates; a comparison that would pass it is no pass. In lower precision rounding hides small faults, so that the
-same training in fp32 (the twin) is compared as well. Pure.
+The positive control is the reference with every update 1 % too long, that is, a learning rate 1 %
+off. It is scored by the rule that judges candidates; a comparison that would pass it does not pass.
+In lower precision rounding hides small faults, so the same training in fp32 (the twin) is compared
+as well. Pure.
 """
 
 from collections.abc import Callable
@@ -93,7 +94,7 @@ def _unlearned(evidence: ParityEvidence) -> str:
 
 
 def has_control(evidence: ParityEvidence) -> bool:
-    """Whether a control was trained, in the precision or in fp32."""
+    """Return whether a control was trained, in the precision or in fp32."""
     own = any(trace.role is Role.CONTROL for trace in evidence.traces)
     return own or (evidence.twin is not None and has_control(evidence.twin))
 

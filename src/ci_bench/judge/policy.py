@@ -1,9 +1,9 @@
-"""What the policy has a rule for, found in a comparison: each finding with its rule, its severity and a sentence.
+"""Findings of a comparison under the policy's rules: rule, severity and a sentence for each.
 
-Owns which observation falls under which rule, the order of findings, the floors that candidate arms must reach against their
-reference (speedup, compression), and what is implausible: speedups beyond the policy's limit, and steps shorter than their
-operations take; a replayed or skipped computation shows there even where nobody looked at its results. What follows for the run
-is decided in `headline`.
+Owns which observation falls under which rule, the order of findings, the floors that candidate arms
+must reach against their reference (speedup, compression), and what is implausible: speedups beyond
+the policy's limit, and steps shorter than their operations take; a replayed or skipped computation
+shows there even if its results were not checked. `headline` decides the consequences for the run.
 """
 
 import math
@@ -36,7 +36,9 @@ from ci_bench.records.units import TIMES
 
 
 def below_floors(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, float]]:
-    """Every arm of a case that ended well and is below a floor, or whose figure is missing: what is said, and how far below.
+    """Yield every arm below a floor, or without its figure, of a case that ended well.
+
+    Each comes with its sentence, and how far below it is.
 
     An interval must lie below the floor as a whole; a figure without one (a single launch) must not lie below.
     """
@@ -85,14 +87,18 @@ ROOFS = (
     ("operations", "model_flops_per_step", ("peak_flops_per_s", "measured_peak_flops_per_s")),
     ("bytes to read", "read_bytes_per_step", ("peak_bytes_per_s", "measured_peak_bytes_per_s")),
 )
-"""What a step cannot do without: in words, as a fact of the case (the reference's), and as facts of the most per second."""
+"""Minimum needs of a step.
+
+Each is given in words, as a fact of the case (the reference's), and as facts of the most per
+second.
+"""
 BEYOND_PEAK = 2.0
 """A step may do this many times the peak: a compiler may leave counted work out, do it in fewer operations (Winograd's), or keep
 weights in a narrower format."""
 
 
 def implausible(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, float]]:
-    """Every candidate arm that is faster than can be believed: what is said, and how far beyond the limit.
+    """Yield every implausibly fast candidate arm: its sentence, and how far it is beyond the limit.
 
     An interval has to lie beyond the limit as a whole. A limit that a pattern of `policy.cases` sets explains the roofline, too.
     """
@@ -116,7 +122,9 @@ def implausible(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, flo
 
 
 def beyond_belief(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, float]]:
-    """Every arm that is so many times as fast as base that its unit, or what it computes, may have changed: words and size.
+    """Yield every arm so much faster than base that its unit or work may have changed.
+
+    Each comes with its sentence and size.
 
     Memory, counts of the engine and compilations may improve by any factor: a cache or a smaller model explains that.
     """
@@ -162,9 +170,10 @@ def _beyond(case: CaseComparison, work: str, amount: float, peak: float) -> Iter
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scope:
-    """What was measured of what was asked for, where that is not all: a sentence for each thing (`judge.binding`).
+    """Differences between measured and requested cases, a sentence for each (`judge.binding`).
 
-    `narrowed` is what a workflow's flags narrow or move, `undeclared` the suites whose cases nobody has declared.
+    `narrowed` is what a workflow's flags narrow or move, `undeclared` the suites whose cases are
+    not declared.
     """
 
     narrowed: tuple[str, ...] = ()
@@ -215,9 +224,9 @@ _PAIR_RULES = {
 _SHIFT_RULES = {Verdict.REGRESSED: Rule.COMMON_SHIFT, Verdict.INCONCLUSIVE: Rule.INCONCLUSIVE}
 _CHECK_RULES = {Outcome.FAIL: Rule.CHECK_FAILED, Outcome.UNKNOWN: Rule.CHECK_UNKNOWN}
 _OWN_RULES = {"witnessed": Rule.CLOCK_DISAGREES}
-"""What the failure of a check is called, where it has a name of its own."""
+"""Names of failures of checks that have their own name."""
 _OF_THE_MACHINE = frozenset({"steady", "undisturbed"})
-"""Checks of how quiet it was; what the noise leaves undecided is said by the metrics."""
+"""Checks for a quiet machine; the metrics report what noise leaves undecided."""
 _STATUS_RULES = {Status.SKIPPED: Rule.CASE_SKIPPED, Status.NOT_RUN: Rule.CASE_NOT_RUN}
 
 
@@ -230,12 +239,15 @@ def find(compared: Compared, policy: Policy) -> tuple[Finding, ...]:
 
 
 def measured(case: CaseComparison) -> bool:
-    """Whether head has any usable measurement of the case: a metric, or training steps."""
+    """Return whether head has any usable measurement of the case: a metric, or training steps."""
     return any(pair.head for pair in case.pairs) or any(finding.steps for finding in case.parity)
 
 
 def out_of_budget(case: CaseComparison) -> bool:
-    """Whether the budget was spent before all of the case's first launch was measured: no fault of the code, and no answer."""
+    """Return whether the budget ran out before the case's first launch was complete.
+
+    That is not a fault of the code, and gives no answer.
+    """
     return case.head_status is Status.NOT_RUN and any(check.name == WITHIN_BUDGET for check in case.checks)
 
 
@@ -282,7 +294,7 @@ def _of_run(compared: Compared) -> Iterator[Observation]:
 
 
 def _of_baseline(compared: Compared) -> Iterator[Observation]:
-    """A baseline that was asked for and is missing, or that shares nothing with head, so that comparing compared nothing."""
+    """Yield a requested baseline that is missing, or that shares no case with head."""
     if compared.base is not None and compared.base.run.state is RunState.PARTIAL:
         yield Observation(rule=Rule.BASELINE_FAILED, message="the baseline's run did not come to its end")
     if compared.base is None and compared.mode is not BaselineMode.NONE:
@@ -327,12 +339,12 @@ def _ended_well(cases: Iterable[CaseComparison]) -> list[CaseComparison]:
 
 
 def _is_barred(cases: Iterable[CaseComparison]) -> bool:
-    """Whether figures of both sides are there and cannot be compared, which has a rule of its own."""
+    """Return whether figures of both sides exist but cannot be compared, which has its own rule."""
     return any(pair.verdict is Verdict.INCOMPARABLE for case in cases for pair in case.pairs)
 
 
 def is_first(compared: Compared) -> bool:
-    """Whether all that head measured is new: base was planned in the same run, and has none of it."""
+    """Return whether all of head's cases are new: base was planned in the same run, without any."""
     planned = [case for case in compared.cases if case.head_status is not None]
     return (
         compared.base is not None and compared.mode is BaselineMode.PAIRED and all(case.base_status is None for case in planned)
@@ -340,13 +352,16 @@ def is_first(compared: Compared) -> bool:
 
 
 def _is_compared(case: CaseComparison) -> bool:
-    """Whether anything of a case that can fail the run was compared with base: a metric, a training, or its outputs."""
+    """Return whether a metric, training or output that can fail the run was compared with base."""
     told = case.outputs is not None and case.outputs.verdict is not Sameness.UNKNOWN
     return tally((case,)).all > 0 or case.learning is not None or told
 
 
 def _is_judged_alone(case: CaseComparison) -> bool:
-    """Whether a case says something without a baseline: of one arm against another, or by a check that has an answer."""
+    """Return whether a case has an answer without a baseline.
+
+    Either one arm is compared with another, or a check has an answer.
+    """
     answered = any(check.outcome is not Outcome.UNKNOWN and not check.informative for check in case.checks)
     return bool(case.speedups or case.parity) or answered
 
@@ -432,7 +447,7 @@ def _reduction(clause: str) -> str:
 
 
 CRASHED = frozenset({Status.CRASHED, Status.TIMEOUT})
-"""How a side ends whose process was ended from outside, or hung."""
+"""Statuses of a side whose process was killed from outside, or hung."""
 
 
 def _of_status(case: CaseComparison, mode: BaselineMode) -> Iterator[tuple[Rule, str]]:
@@ -488,7 +503,7 @@ def _of_outputs(finding: OutputsFinding | None) -> Iterator[tuple[Rule, str, flo
 
 
 def _excess(finding: OutputsFinding) -> float:
-    """How many times what rounding explains the worst tensor is off; infinitely where it has no figures."""
+    """Return the worst tensor's error relative to rounding; infinite without figures."""
     worst = next(iter(finding.worst), None)
     if worst is None or worst.error is None or not worst.allowed:
         return math.inf
@@ -508,7 +523,7 @@ def _of_parity(finding: ParityFinding) -> Iterator[tuple[Rule, str, float]]:
 
 
 def _distance(finding: ParityFinding) -> float:
-    """How far apart two trainings are, for the order of findings; infinitely where one is not finite."""
+    """Return the distance of two trainings, to order findings; infinite if one is not finite."""
     if finding.verdict is Parity.NON_FINITE:
         return math.inf
     return max(finding.loss_score or 0.0, finding.grad_norm_score or 0.0, abs(finding.difference or 0.0))

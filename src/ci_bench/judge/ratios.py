@@ -1,7 +1,8 @@
 """Ratios of two series of samples, with an interval that respects that launches are what is replicated.
 
-Owns what makes a series usable, its median and its ratio to another (ratio of medians), for many series at once. Whether a ratio
-matters is decided in `screening`. Deterministic: the same samples give the same interval on every machine.
+Owns what makes a series usable, its median and its ratio to another (ratio of medians), for many
+series together. `screening` decides whether a ratio matters. Deterministic: the same samples give
+the same interval on every machine.
 """
 
 import math
@@ -31,10 +32,10 @@ Sizes = tuple[int, ...]
 
 
 class Facts(NamedTuple):
-    """What is known of a series: how many samples each launch has, their median (NaN without any), the least of them.
+    """Facts of a series: samples per launch, their median (NaN without any), the smallest sample.
 
-    `odd` says that one is no finite number, `sound` that all are finite and above zero. A count or a peak may be zero, a time
-    may not.
+    `odd` says that one is not a finite number, `sound` that all are finite and above zero. A count
+    or a peak may be zero, a time may not.
     """
 
     sizes: Sizes
@@ -45,11 +46,13 @@ class Facts(NamedTuple):
 
     @property
     def single(self) -> bool:
-        """Whether no launch has more than one value."""
+        """Return whether no launch has more than one value."""
         return _is_single(self.sizes)
 
     def fault(self, *, zero_allowed: bool, signed: bool = False) -> str | None:
-        """What makes the series unusable, or `None`: no samples, one that is no number, or one below (or at) zero.
+        """Return the fault that makes the series unusable, or `None`.
+
+        Faults are missing samples, a sample that is not a number, or one below (or at) zero.
 
         A `signed` series may have any finite numbers.
         """
@@ -83,7 +86,7 @@ def _is_single(lengths: Sizes) -> bool:
 
 @lru_cache(maxsize=1000)
 def _counts(lengths: Sizes) -> tuple[int, int]:
-    """How many samples there are in all, and how many launches have some."""
+    """Return the number of samples, and the number of launches that have some."""
     return sum(lengths), len(lengths) - lengths.count(0)
 
 
@@ -109,7 +112,7 @@ def samples(series: Series) -> tuple[float, ...]:
 
 
 def sizes(series: Series) -> Sizes:
-    """How many samples each launch has."""
+    """Return the number of samples of each launch."""
     return _sizes(samples_of(series))
 
 
@@ -147,7 +150,7 @@ def _medians(values: Floats, starts: Counts, counts: Counts) -> Floats:
     answer = np.full(len(counts), np.nan)
     for count in {*counts.tolist()} - {0}:
         rows = np.flatnonzero(counts == count)
-        with np.errstate(all="ignore"):  # what is no number is said to be odd
+        with np.errstate(all="ignore"):  # not-a-number values are odd
             answer[rows] = _middle(np.sort(values[starts[rows][:, None] + np.arange(count)], axis=1))
     return answer
 
@@ -227,7 +230,7 @@ def ratios(pairs: Sequence[tuple[Series, Series]], known: Known, *, paired: bool
 
 
 def ratio_of_medians(one: Facts, two: Facts) -> float | None:
-    """The value of `ratios` alone; `None` where a series is unusable."""
+    """Return only the value of `ratios`; `None` if a series is unusable."""
     if one.fault(zero_allowed=False) or two.fault(zero_allowed=False):
         return None
     return _exp(math.log(one.median) - math.log(two.median))
@@ -243,7 +246,7 @@ def _classify(place: int, pair: tuple[Series, Series], facts: tuple[Facts, Facts
 
 @lru_cache(maxsize=1000)
 def _is_usual(lengths: Sizes) -> bool:
-    """Whether all launches of a series count, and none has to be thinned."""
+    """Return whether all launches of a series count, and none has to be thinned."""
     enough = len(lengths) >= LEAST_LAUNCHES and min(lengths) >= LEAST_SAMPLES
     return enough and len(lengths) <= _MOST_LAUNCHES and max(lengths) <= _MOST_SAMPLES
 
@@ -276,7 +279,7 @@ def _numbers(series: Series) -> tuple[int, ...]:
 
 
 def _thinned(series: Series) -> Series:
-    """At most so many launches and samples, evenly picked: a document cannot make the judge run out of memory."""
+    """Thin launches and samples evenly: a document cannot exhaust the judge's memory."""
     kept = series[:: max(1, -(-len(series) // _MOST_LAUNCHES))]
     return tuple(Launch(launch=one.launch, values=one.values[:: -(-len(one.values) // _MOST_SAMPLES)]) for one in kept)
 
@@ -318,7 +321,9 @@ def _logs(group: list[_Open], side: str) -> Floats:
 
 
 def _student(one: Floats, two: Floats, *, paired: bool) -> Bounds:
-    """How far Student's t interval of a difference of means reaches down and up: Welch's, or that of paired differences.
+    """Return the reach of Student's t interval of a difference of means, down and up.
+
+    It is Welch's, or that of paired differences.
 
     https://en.wikipedia.org/wiki/Welch%27s_t-test
     """
@@ -337,7 +342,7 @@ def _student(one: Floats, two: Floats, *, paired: bool) -> Bounds:
 
 
 def _apart(one: Floats, two: Floats, shape: tuple[Sizes, Sizes]) -> Bounds:
-    """How far the interval of a difference of two medians reaches: each median's own, put together.
+    """Return the reach of the interval of a difference of medians: each median's own, combined.
 
     The square-and-add rule keeps their skewness (MOVER: Zou & Donner 2008, https://doi.org/10.1002/sim.3095).
     """
@@ -347,7 +352,9 @@ def _apart(one: Floats, two: Floats, shape: tuple[Sizes, Sizes]) -> Bounds:
 
 
 def _median_bounds(logs: Floats, lengths: Sizes, reach: float) -> Bounds:
-    """How far down and up the median of each row [pairs, samples] may be, by a hierarchical bootstrap in closed form.
+    """Return the reach of the median of each row [pairs, samples], down and up.
+
+    It is a hierarchical bootstrap in closed form.
 
     A resample draws as many launches as there are, then as many samples of each. Its median lies above v where fewer than half
     of them are below: a sum of independent draws, whose mean and variance follow from how many samples x_i of each launch of
@@ -381,9 +388,9 @@ def _median_bounds(logs: Floats, lengths: Sizes, reach: float) -> Bounds:
 
 
 def _in_order(values: Floats) -> tuple[Counts, Floats]:
-    """Where the values of each row are in rising order, and these values; equal ones stay as they were.
+    """Return the indices that sort each row, and the sorted values; equal ones keep their order.
 
-    Where no two are equal there is but one order, and the quicker sort finds it as well.
+    If all values differ there is only one order, and the quicker sort finds it as well.
     """
     order = np.argsort(values, axis=1)
     ranked: Floats = np.take_along_axis(values, order, axis=1)
@@ -409,7 +416,9 @@ def _where(z: Floats, ranked: Floats, target: float) -> Floats:
 
 
 def _together(one: Floats, two: Floats, shape: tuple[Sizes, Sizes], centre: Floats) -> Bounds:
-    """How far around `centre` the interval reaches where launches were shared: around the mean of the launches' differences.
+    """Return the reach of the interval around `centre` if launches were shared.
+
+    It is centred on the mean of the launches' differences.
 
     As in the bootstrap, what launches scatter and what the samples within them do add up. Student's t with one degree of
     freedom more than there are launches covers the truth as often as the bootstrap did or more, in the noise of simulated GPUs.

@@ -1,7 +1,8 @@
 """Times of two runs of different moments: what may be said of them, and how they moved together.
 
-Owns the rule for sampled ratios against an earlier run. It screens: what both sides met at their own moment is no part of any
-interval, so a small difference is never called a change (docs/adr/0008). A paired run is judged in `paired`.
+Owns the rule for sampled ratios against an earlier run. It screens: the intervals exclude
+differences between the two times of measuring, so a small difference is never called a change
+(docs/adr/0008). A paired run is judged in `paired`.
 """
 
 import math
@@ -20,7 +21,7 @@ from ci_bench.records.results import Better, Unit
 from ci_bench.special_functions import bdtr, ndtri
 
 LEAST_TIMES = 5
-"""From fewer times of a suite nobody can tell what they have in common."""
+"""A common shift cannot be estimated from fewer times of a suite."""
 
 _ALPHA = 0.01
 """The chance that a case of unchanged code moves beyond its share of the drift, where moments differ as `drift` says."""
@@ -34,9 +35,9 @@ Logs = tuple[float, float, float]
 def screen(lines: Sequence[Line], known: Known, *, drift: float) -> Judged:
     """Judges lines by the ratio of their medians. `drift` is how far times move by themselves between two moments.
 
-    What all times of a suite have in common is taken off first and judged by itself: a slower moment must not fail single
-    metrics, and a slower everything must not vanish. Without drift nothing needs taking off. Latencies of compilation, of one
-    value per launch, are no part of it.
+    The common shift of all times of a suite is removed first and judged separately: a slower moment
+    must not fail single metrics, and a general slowdown must not vanish. Without drift nothing is
+    removed. Latencies of compilation, of one value per launch, are excluded.
     """
     moved = ratios.ratios([oriented(line.base[0], line.head[0]) for line in lines], known)
     sharing = [line.timed and not (single(line.base[0], known) or single(line.head[0], known)) for line in lines]
@@ -58,7 +59,7 @@ def screen(lines: Sequence[Line], known: Known, *, drift: float) -> Judged:
 
 
 def shared_drift(drift: float, cases: int) -> float:
-    """How far the furthest of so many cases may move by itself, where `drift` is the limit for one.
+    """Return how far the furthest of `cases` may move by chance; `drift` is the limit for one.
 
     A limit that one of normal values passes in 1 % of runs, one of fifty passes far more often:
     ``drift z(0.01 / cases) / z(0.01)``. The times of one case move together.
@@ -114,7 +115,7 @@ def median_interval(ordered: Sequence[float], level: float = ratios.LEVEL) -> tu
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Limits:
-    """What a ratio is held against, as logarithms: a change is beyond `size`, unchanged is within `margin`."""
+    """Limits of a ratio, as logarithms: a change is beyond `size`, unchanged is within `margin`."""
 
     margin: float
     size: float
@@ -147,7 +148,10 @@ def _looks_worse(logs: Logs, limits: _Limits) -> bool:
 
 
 def _of_one_launch(line: Line, ratio: ratios.Ratio, size: float, shift: float, gating: int) -> MetricVerdict:
-    """Nothing is certain where one side has too few launches; what looks worse than any noise seen is suspected all the same."""
+    """Judge a line with too few launches on one side.
+
+    Nothing is certain, but a change for the worse beyond any noise seen is suspected.
+    """
     suspicion = Suspicion.NONE
     if ratio.value is not None and not line.detail:
         source = Source.COMPILATION if line.metric.name.startswith(COMPILATION) else Source.RUNS

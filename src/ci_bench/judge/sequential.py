@@ -1,4 +1,4 @@
-"""Which cases got slower, decided launch by launch: a history-pooled t test at planned looks.
+"""A history-pooled t test at planned looks, which decides launch by launch which cases got slower.
 
 Owns the rule's parameters, its decision and its answers. How many launches may have strayed comes
 from `strays`; ratios, spreads and what was learned come from `noise`. Pure: `replay` sees all
@@ -48,11 +48,16 @@ COLD_UNCHANGED = 2
 """Launches from which on it may be called unchanged."""
 
 COLD_SPREAD, COLD_FREEDOM = 0.007, 2
-"""What launches of unchanged code usually differ by, worth so many launches: it only helps to call a case unchanged early."""
+"""Usual spread between launches of unchanged code, and its weight in launches.
+
+It only helps to call a case unchanged early.
+"""
 
 COLD_SHARE = 0.5
-"""And by how much of the spread inside a launch, where that is more: the median of six workloads on a CPU (0.3 to 2; 0.2 to 0.4
-where both sides lie at the same addresses)."""
+"""The same as a share of the spread inside a launch, if that is more.
+
+The median of six workloads on a CPU (0.3 to 2; 0.2 to 0.4 if both sides use the same addresses).
+"""
 
 
 LIKE_ONE_LOOK = 0.22
@@ -73,17 +78,20 @@ class Code(IntEnum):
 class Rule:
     """The parameters of the decision; changes are natural logarithms of ratios.
 
-    `alpha` bounds the chance that any of the `gating` cases (all, if `None`) of a run without change is called regressed; it
-    is shared out over `looks` by `alpha_shares`, most of it late: regressions are rare, so that waiting with them costs
-    little, and late looks find more for the same share. `beta` bounds the chance of calling a change of `margin` unchanged,
-    in equal shares. `tau` is the smallest change that is flagged; both are one figure, or one for each case (arrays that
-    broadcast to [..., cases]). `recurrence` is the level at which a change must show without its most extreme launch, and
-    `confirmation` that without as many of them as may have strayed by chance. Cases without a history are called changed from
-    `cold_launches` on, and unchanged from `cold_unchanged` on.
+    `alpha` bounds the chance that any of the `gating` cases (all, if `None`) of a run without
+    change is called regressed; it is shared out over `looks` by `alpha_shares`, most of it late:
+    regressions are rare, so waiting costs little, and late looks find more for the same share.
+    `beta` bounds the chance of calling a change of `margin` unchanged, in equal shares. `tau` is
+    the smallest change that is flagged; both are one figure, or one for each case (arrays that
+    broadcast to [..., cases]). `recurrence` is the level at which a change must show without its
+    most extreme launch, and `confirmation` that without as many of them as may have strayed by
+    chance. Cases without a history are called changed from `cold_launches` on, and unchanged from
+    `cold_unchanged` on.
 
-    From `patience` launches on, a case goes on only while unchanged can still be reached by `regular` launches, or while its
-    mean is `suspect` standard errors from zero; beyond `regular` only if it is `suspect_late`. Giving up early can only lower
-    the chance of a false alarm, and what it saves pays for looks beyond `regular` at the few that look changed.
+    From `patience` launches on, a case continues only while unchanged can still be reached by
+    `regular` launches, or while its mean is `suspect` standard errors from zero; beyond `regular`
+    only if it is `suspect_late`. Giving up early can only lower the chance of a false alarm, and
+    what it saves pays for looks beyond `regular` at the few that look changed.
 
     Raises:
         ValueError: shares that don't fit the looks, looks out of order, a verdict from one launch of an unknown machine.
@@ -143,7 +151,7 @@ def _cold(most: int) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ruling:
-    """What is known of each case at its decision, or by now: all [..., cases], NaN where nothing is.
+    """Estimates of each case at its decision, or so far: all [..., cases], NaN if unknown.
 
     `mean` with its interval `low` to `high` (nominal `Rule.level` at the look where the case stopped), `error` and `freedom`
     (its standard error and degrees of freedom), `resolvable` (the change that would be found with `POWER`), `needed` (launches
@@ -172,7 +180,7 @@ MOST_HISTORY = 6.0
 """Degrees of freedom that a history is worth at most, however long: a few cases may be three times as noisy today, and only their
 own launches can say so (docs/adr/0087)."""
 CONFLICT = 3.0
-"""Launches of a case that scatter so many times as widely as its history says contradict it."""
+"""Launches that scatter this many times as widely as a case's history contradict it."""
 HISTORY_OF_UNCHANGED = 12.0
 """And where a case is called unchanged: that errs by metric, and not once in a run of many."""
 _GRAIN = 8.0
@@ -183,7 +191,10 @@ _LARGEST = 20.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _State:
-    """The arrays that looks write into, [..., cases]; `stop` is the number of columns in use, `active` who goes on."""
+    """Arrays that looks write into, [..., cases].
+
+    `stop` is the number of columns in use, `active` marks the cases that continue.
+    """
 
     code: Codes
     active: Truths
@@ -224,7 +235,7 @@ class _Evidence:
     grid: Floats
 
     def error(self, launches: Counts | Floats | int) -> Floats:
-        """The standard error of a mean of so many launches: ``s sqrt((1 - bound) / r + bound + apart)``."""
+        """Return the standard error of a mean: ``s sqrt((1 - bound) / r + bound + apart)``."""
         return np.asarray(self.spread * np.sqrt((1 - self.bound) / launches + self.bound + self.apart), dtype=np.float64)
 
     def only(self, which: Truths) -> "_Evidence":
@@ -232,7 +243,7 @@ class _Evidence:
         return _Evidence(**{field.name: getattr(self, field.name)[which] for field in fields(self)})
 
     def without_spread(self, which: Truths) -> "_Evidence":
-        """The same, but for the spread of some of the cases, which nobody knows."""
+        """Return the same evidence, with the spread of some of the cases unknown."""
         spread, freedom = np.where(which, np.nan, self.spread), np.where(which, np.nan, self.freedom)
         return replace(self, spread=spread, freedom=freedom)
 
@@ -244,19 +255,19 @@ def replay(d: Floats, within: Floats, learned: Learned, rule: Rule, *, slots: Sl
     `noise.inflation`): ``v = (nu0 (s0^2 - b^2) phi^2 + S) / (nu0 + r - 1)``, ``nu = nu0 + r - 1``,
     ``se^2 = v / r + b^2``, where b is the sd of what launches of one run have in common (mostly 0).
     Suspicious: ``|m| > max(tau, t(a, nu) se)`` at the level ``a = 1 - alpha share / N``. Regressed
-    (or improved): suspicious, and the other launches still say so without the most extreme, ``m' >
-    t(recurrence, nu) se'``, and without the k most extreme, ``m' > t(confirmation, nu) se'``. k is
-    how many of r launches may have strayed to one side by chance: the least k >= 1 with ``P(Bin(r,
-    pi / 2) > k) <= 1 - a``, and pi the share that strays (the larger of `Learned.excursions` and
-    `today`). Unchanged: not suspicious and ``|m| + t(1 - beta / looks, nu) se < margin``. Else
-    open. The history counts as nu0 more observations of the spread (Smyth 2004,
-    https://doi.org/10.2202/1544-6115.1027), `MOST_HISTORY` at most; the shares of alpha are
-    Bonferroni over looks and cases, valid under any dependence between them. Where launches were
-    taken on several devices (`slots`, a small number for each launch), the variance of the mean is
-    larger by ``k s^2 sum n_j^2 / r^2`` (`devices.between`), and what is called changed must show
-    without any single device, at the level `confirmation`. Ask when a look is complete, or when
-    nothing more will run; a case without a usable launch stays open, and so does one whose spread
-    nobody knows.
+    (or improved): suspicious, and the other launches still say so without the most extreme,
+    ``m' > t(recurrence, nu) se'``, and without the k most extreme,
+    ``m' > t(confirmation, nu) se'``. k is how many of r launches may have strayed to one side by
+    chance: the least k >= 1 with ``P(Bin(r, pi / 2) > k) <= 1 - a``, and pi the share that strays
+    (the larger of `Learned.excursions` and `today`). Unchanged: not suspicious and
+    ``|m| + t(1 - beta / looks, nu) se < margin``. Else open. The history counts as nu0 more
+    observations of the spread (Smyth 2004, https://doi.org/10.2202/1544-6115.1027), `MOST_HISTORY`
+    at most; the shares of alpha are Bonferroni over looks and cases, valid under any dependence
+    between them. If launches were taken on several devices (`slots`, a small number for each
+    launch), the variance of the mean is larger by ``k s^2 sum n_j^2 / r^2`` (`devices.between`),
+    and what is called changed must show without any single device, at the level `confirmation`. Ask
+    when a look is complete, or when nothing more will run; a case without a usable launch stays
+    open, and so does one whose spread is unknown.
     """
     usable, within, learned = _plausible(d), _plausible(within), _floored(learned)
     state = _start(usable.shape[:-1])
@@ -285,7 +296,9 @@ def _laid(d: Floats, slots: Slots | None, look: int) -> Layout | None:
 
 
 def resolvable(learned: Learned, launches: int, rule: Rule) -> Floats:
-    """The change that so many launches would find with `POWER`, as noise was learned: [..., cases]; NaN where it wasn't.
+    """Return the change that `launches` launches detect with `POWER`: [..., cases].
+
+    NaN if uncalibrated.
 
     With the largest share of alpha that any look has.
     """
@@ -299,12 +312,15 @@ def resolvable(learned: Learned, launches: int, rule: Rule) -> Floats:
 
 
 def _reach(freedom: Floats, rule: Rule, gating: int) -> Floats:
-    """How many standard errors a change must have to be found with `POWER`, at the look that has the largest share of alpha."""
+    """Return the size, in standard errors, of a change detected with `POWER`.
+
+    It is for the look with the largest share of alpha.
+    """
     return _quantile(1 - rule.alpha * max(rule.alpha_shares) / gating, freedom) + float(ndtri(POWER))
 
 
 def _plausible(values: Floats) -> Floats:
-    """NaN in place of what no measurement gives."""
+    """Replace values that no measurement gives by NaN."""
     return np.where(np.abs(values) < _LARGEST, values, np.nan)
 
 
@@ -340,7 +356,7 @@ def _start(shape: tuple[int, ...]) -> _State:
 
 
 def _of(figure: Floats | float, going: Truths) -> Floats:
-    """The figure of each case that goes on, where every case may have its own."""
+    """Select the figure of each continuing case, if every case may have its own."""
     return np.asarray(np.broadcast_to(figure, going.shape)[going], dtype=np.float64)
 
 
@@ -354,7 +370,9 @@ def _going(d: Floats, state: _State, looks: tuple[int, ...], number: int) -> Tru
 def _weigh(
     d: Floats, going: Truths, factor: Floats, learned: Learned, rule: Rule, *, usual: Floats, lying: Layout | None
 ) -> _Evidence:
-    """Mean and pooled spread of the cases that go on; cases without a history take the prior of all such cases today.
+    """Return mean and pooled spread of the continuing cases.
+
+    Cases without a history take the prior of all such cases today.
 
     To call one of these unchanged early, `usual` is taken for what its launches differ by as well.
     """
@@ -399,12 +417,12 @@ def _weigh(
 
 
 def _worth(squares: Floats, count: Counts, usually: Floats) -> tuple[Floats, Truths]:
-    """How many degrees of freedom the history of each case is worth today, and which cases contradict it.
+    """Return each history's degrees of freedom today, and which cases contradict theirs.
 
     `squares` are the squared deviations of `count` launches, `usually` the variance that the
     history says (NaN without one). A case contradicts it whose launches scatter more than
-    `CONFLICT` times as widely; unchanged code does so in one case of 300. Where several do, more
-    than that, the histories of the others are believed less as well: they may be next.
+    `CONFLICT` times as widely; unchanged code does so in one case of 300. If more cases than that
+    do, the histories of the others get less weight as well: they may be next.
     """
     conflict = squares > CONFLICT**2 * usually * np.maximum(count - 1, 1)
     judged = np.sum((count > 1) & np.isfinite(usually), axis=-1, keepdims=True)
@@ -449,7 +467,10 @@ def _decide(d: Floats, evidence: _Evidence, rule: Rule, number: int, gating: int
 
 
 def _worthwhile(evidence: _Evidence, rule: Rule, look: int) -> Truths:
-    """Whether more launches may still decide an open case (see `Rule`); always where its spread isn't known yet."""
+    """Return whether more launches may decide an open case (`Rule`).
+
+    Always if its spread is unknown.
+    """
     if look < rule.patience:
         return np.ones(evidence.mean.shape, dtype=np.bool_)
     error = evidence.error(evidence.count)
@@ -461,7 +482,9 @@ def _worthwhile(evidence: _Evidence, rule: Rule, look: int) -> Truths:
 
 
 def _recurs(d: Floats, evidence: _Evidence, rule: Rule, chance: float) -> Truths:
-    """Whether the other launches still show the change without the most extreme: a change recurs, an accident doesn't.
+    """Return whether the launches show the change without the most extreme one.
+
+    A change recurs, an accident doesn't.
 
     Without one of them, without as many as may have strayed by chance, and without any single device where there are several.
     """
@@ -476,7 +499,10 @@ def _recurs(d: Floats, evidence: _Evidence, rule: Rule, chance: float) -> Truths
 
 
 def _without(ordered: Floats, evidence: _Evidence, dropped: Counts, level: float) -> Truths:
-    """Whether what is left of launches in rising order without the last `dropped` lies beyond its error at `level`."""
+    """Return whether launches exceed their error at `level` without the last `dropped`.
+
+    The launches are in rising order.
+    """
     others = evidence.count - dropped
     divisor = np.maximum(others, 1)
     rest = np.sum(ordered, axis=-1, where=np.arange(ordered.shape[-1]) < others[:, None]) / divisor
@@ -485,7 +511,10 @@ def _without(ordered: Floats, evidence: _Evidence, dropped: Counts, level: float
 
 
 def _quantile(level: float, freedom: Floats) -> Floats:
-    """Student's t quantile; degrees of freedom are rounded down to eighths, so that many cases share a few quantiles."""
+    """Return Student's t quantile.
+
+    Degrees of freedom are rounded down to eighths, which lets many cases share a few quantiles.
+    """
     grid = np.floor(np.minimum(freedom, _MOST_FREEDOM) * _GRAIN)
     distinct, place = np.unique(grid, return_inverse=True)
     return np.asarray(stdtrit(np.maximum(distinct / _GRAIN, 1.0), level)[place].reshape(freedom.shape), dtype=np.float64)
@@ -517,7 +546,7 @@ def _ruling(state: _State, d: Floats, learned: Learned, rule: Rule) -> Ruling:
 
 
 def _needed(reach: Floats, bound: Floats, common: Floats, margin: Floats | float, least: Floats) -> Floats:
-    """The least r with ``reach sqrt((1 - b) / r + c) <= margin``, `least` or more; infinite where there is none.
+    """Return the least r >= `least` with ``reach sqrt((1 - b) / r + c) <= margin``, or infinity.
 
     `common` is what more launches on the same devices don't average away: b, and what devices add.
     """

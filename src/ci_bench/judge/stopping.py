@@ -1,7 +1,7 @@
-"""Which cases of a paired run need more launches: the one question that measuring asks of judging.
+"""Cases of a paired run that need more launches: the only question that measuring asks of judging.
 
-Owns when to ask and what is asked about. The answer is the rule's own (`sequential`), so that what is judged in the end is what
-was decided on the way.
+Owns when to ask and what is asked about. The answer is the rule's own (`sequential`), so decisions
+during the run and the final verdicts agree.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,10 @@ PEAKS = 5
 
 
 def next_look(launches_done: int, rule: Rule) -> int:
-    """How many launches to have in all before it is worth asking `still_open` again; 0 where no more are needed."""
+    """Return the number of launches after which to ask `still_open` again.
+
+    0 if no more are needed.
+    """
     return next((look for look in rule.looks if look > launches_done), 0)
 
 
@@ -81,7 +84,9 @@ def still_open(
 
 
 def _launches_for_the_worse(turns: Turns, ruling: Ruling, launches_done: int) -> Counts:
-    """How many more launches each open line takes until a change for the worse, which it looks like, can be called; 0 for others.
+    """Return how many more launches each open line needs to call a change for the worse.
+
+    0 for lines that do not look worse.
 
     That is the next look, or the first from `Rule.cold_launches` on where past runs did not teach how noisy it is.
     """
@@ -96,10 +101,12 @@ def _rules(policy: Policy, suite: str, metric: Metric) -> MetricPolicy:
 
 
 def _may_not_repeat(line: Line, launches_done: int) -> bool:
-    """Whether it is a peak of memory that gates and may not repeat: of one launch that differ, or that `PEAKS` have to confirm.
+    """Return whether it is a gating peak of memory that may not repeat.
 
-    A peak that has two values may have either by chance in all of two launches of a side. Where all launches lie within what
-    counts as a change, `REPEATS` of them settle it.
+    Its single launches differ, or `PEAKS` launches have to confirm it.
+
+    A peak that has two values may have either by chance in all of two launches of a side. If all
+    launches are within what counts as a change, `REPEATS` of them settle it.
     """
     if line.detail or line.metric.unit is not Unit.BYTES:
         return False

@@ -1,4 +1,6 @@
-"""How many launches may have strayed: met a slower mode on one side, as where an autotuner chose badly. Pure.
+"""Estimate of outlier launches, which met a slower mode on one side. Pure.
+
+A bad choice of an autotuner is an example.
 
 Two or three such launches agree with each other as well as those of a true change do. Only how
 often launches stray, in the history (`Learned.excursions`) or today, distinguishes them.
@@ -19,8 +21,9 @@ TODAY_LAUNCHES = 50.0
 def today(d: Floats, spread: Floats) -> Floats:
     """The share of today's launches that stray, [..., 1], from [..., cases, launches] and the spread of each case.
 
-    Of cases with two launches or more, those beyond `FAR` spreads of the median of their case, at most half of them. A true
-    change moves all launches of a case alike, so that it is not seen here. Cases whose spread is not known don't count.
+    Of cases with two launches or more, those beyond `FAR` spreads of the median of their case, at
+    most half of them. A true change moves all launches of a case alike, so it is not counted here.
+    Cases whose spread is not known don't count.
     """
     count = np.isfinite(d).sum(axis=-1)
     judged = (count > 1) & np.isfinite(spread)
@@ -34,7 +37,7 @@ def today(d: Floats, spread: Floats) -> Floats:
 
 
 def by_chance(count: Counts, share: Floats, chance: Floats | float) -> Counts:
-    """How many of `count` launches may have strayed to one side, all [cases].
+    """Return how many of `count` launches may be outliers on one side, all [cases].
 
     The least k >= 1 with ``P(Bin(count, share / 2) > k) <= chance``, at most `count`. Base strays as often as head
     does, hence half of the share for each side.

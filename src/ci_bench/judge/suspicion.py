@@ -1,7 +1,8 @@
-"""What is to be thought of a change that could not be decided: suspected, possible, or nothing. Pure.
+"""Assessment of an undecided change: suspected, possible, or nothing. Pure.
 
-Owns the prior, how far launches of unchanged code differ where nobody measured it on this machine, and the two bounds beyond
-which an undecided change for the worse is said. Whether a change is decided is the business of `sequential` and `screening`.
+Owns the prior for how far launches of unchanged code differ on an uncalibrated machine, and the two
+bounds beyond which an undecided change for the worse is reported. `sequential` and `screening`
+decide changes.
 
 Ratios are natural logarithms of head over base, turned so that above zero head is worse.
 """
@@ -24,7 +25,7 @@ It comes on top of `Rule.alpha`: the two bounds add up to 1.25 %. How often unch
 """
 
 POSSIBLE_ERRORS = 2.0
-"""A change for the worse of so many standard errors, beyond the threshold, is worth a word."""
+"""A change for the worse of this many standard errors, beyond the threshold, is reported."""
 
 RECURRENCE = 0.99
 """The level at which a suspicion must hold without the launches that may have strayed."""
@@ -36,11 +37,14 @@ far, over all gating metrics.
 
 
 SCATTER_LEAST, SCATTER_TIMES = 0.1, 4.0
-"""Head's launches scatter widely from a standard deviation of so much of the time on, and so many times base's."""
+"""Limits beyond which head scatters widely.
+
+They are a standard deviation as a share of the time, and a multiple of base's.
+"""
 
 
 class Source(IntEnum):
-    """How the samples of a metric came to be, which decides how far launches of unchanged code differ."""
+    """Source of a metric's samples, which decides how far launches of unchanged code differ."""
 
     TURNS = 0
     """Both sides resident, in turns."""
@@ -52,7 +56,7 @@ class Source(IntEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prior:
-    """The standard deviation of the log-ratio of one launch of unchanged code, worth so many launches (`freedom`)."""
+    """Standard deviation of a launch's log-ratio for unchanged code, worth `freedom` launches."""
 
     spread: float
     freedom: float
@@ -63,12 +67,14 @@ PRIORS = {
     Source.RUNS: Prior(spread=0.06, freedom=4.0),
     Source.COMPILATION: Prior(spread=0.06, freedom=6.0),
 }
-"""A judgement, and no measurement: `python -m benchmarks.launch_spread` holds them against what a machine shows. Few degrees of
-freedom give the heavy tail that a mixture of machines has."""
+"""Estimates, not measurements: `python -m benchmarks.launch_spread` compares them with a machine.
+
+Few degrees of freedom give the heavy tail that a mixture of machines has.
+"""
 
 
 class Suspicion(IntEnum):
-    """What an undecided change for the worse amounts to."""
+    """Level of suspicion of an undecided change for the worse."""
 
     NONE = 0
     POSSIBLE = 1
@@ -94,18 +100,21 @@ class Undecided:
 
 
 def suspicions(cases: Undecided, ruling: Ruling) -> Counts:
-    """A `Suspicion` for each case; `NONE` for what is decided, gates nothing, or is no change for the worse.
+    """A `Suspicion` for each case; `NONE` if it is decided, does not gate, or is not worse.
 
-    The error is that of `sequential` where it has one. Where too few launches tell how noisy a case is, the prior of its kind
-    stands for a history: ``s^2 = (nu0 s0^2 + S) / (nu0 + r - 1)``, as in `sequential.replay`; and a single launch, which may have
-    strayed, is trusted no more than the prior is. Suspected: ``m > max(tau, t(1 - ALPHA / N, nu) s / sqrt(r))`` over N gating
-    cases, and of two or more launches the others still say so without as many as may have strayed by chance, as in `sequential`,
-    or each of them is beyond what the prior explains. One compilation alone is never suspected: how
-    far two compilations of the same code differ, no prior says well enough.
+    The error is that of `sequential` where it has one. If too few launches show how noisy a case
+    is, the prior of its kind replaces a history: ``s^2 = (nu0 s0^2 + S) / (nu0 + r - 1)``, as in
+    `sequential.replay`; and a single launch, which may have strayed, is trusted no more than the
+    prior is. Suspected: ``m > max(tau, t(1 - ALPHA / N, nu) s / sqrt(r))`` over N gating cases, and
+    of two or more launches the others still say so without as many as may have strayed by chance,
+    as in `sequential`, or each of them is beyond what the prior explains. A single compilation is
+    never suspected: no prior describes well enough how far two compilations of the same code
+    differ.
 
-    Where no history says how noisy a case is, a few launches of a large change that scatter widely leave hardly any degrees of
-    freedom: five that are 20 to 90 times as long do not pass that limit. Such a change is suspected if all launches but one, and
-    three at least, are each beyond what the prior explains, and ``m > t(1 - DISTANT_ALPHA / N, nu) s / sqrt(r)``.
+    Without a history of a case's noise, a few launches of a large change that scatter widely leave
+    hardly any degrees of freedom: five that are 20 to 90 times as long do not pass that limit. Such
+    a change is suspected if all launches but one, and three at least, are each beyond what the
+    prior explains, and ``m > t(1 - DISTANT_ALPHA / N, nu) s / sqrt(r)``.
     """
     evidence = _evidence(cases, ruling)
     _, mean, error, freedom = evidence
@@ -120,7 +129,7 @@ def suspicions(cases: Undecided, ruling: Ruling) -> Counts:
 
 
 def wider_scatter(base: Floats, head: Floats, gating: Truths) -> Floats:
-    """How many times as widely as base's the launches of head scatter; NaN where that is not certain.
+    """Return how many times as widely as base's the launches of head scatter; NaN if not certain.
 
     `base` and `head` are logarithms of what launches took [cases, launches], NaN for none. Pitman's and Morgan's test of two
     variances of paired values (Biometrika 31, 1939): ``h + b`` and ``h - b`` correlate where head's is the larger one. It has to
@@ -141,7 +150,7 @@ def wider_scatter(base: Floats, head: Floats, gating: Truths) -> Floats:
 
 
 def _furthest(values: Floats) -> Truths:
-    """Where each row is furthest from its median; nowhere in one without values."""
+    """Mark the value of each row that is furthest from its median; none in a row without values."""
     distance = np.where(np.isfinite(values), np.abs(values - nan_median(values, axis=-1)[..., None]), -1.0)
     return np.asarray((np.arange(values.shape[-1]) == distance.argmax(axis=-1)[..., None]) & (distance >= 0), dtype=np.bool_)
 
@@ -202,7 +211,7 @@ def _prior(cases: Undecided) -> tuple[Floats, Floats]:
 
 
 def _recurs(cases: Undecided, share: Floats, evidence: tuple[Counts, Floats, Floats, Floats], chance: Floats) -> Truths:
-    """Whether the launches still show the change without as many as may have strayed, or each is farther off than any strays.
+    """Return whether the change shows without likely outliers, or each launch exceeds any outlier.
 
     How far that is, the prior says. One launch has no other to ask.
     """
@@ -218,13 +227,13 @@ def _recurs(cases: Undecided, share: Floats, evidence: tuple[Counts, Floats, Flo
 
 
 def _far(cases: Undecided, chance: Floats) -> Floats:
-    """How far one launch of unchanged code may be off, by the prior."""
+    """Return how far one launch of unchanged code may deviate, by the prior."""
     spread, freedom = _prior(cases)
     return quantile(1 - chance, freedom) * spread
 
 
 def _are_distant(cases: Undecided, evidence: tuple[Counts, Floats, Floats, Floats], chance: Floats) -> Truths:
-    """Whether all launches but one are each farther off than any strays, and their mean is certainly a change."""
+    """Return whether all launches but one exceed any outlier, and their mean certainly changed."""
     count, mean, error, freedom = evidence
     far = np.sum(np.isfinite(cases.d) & (cases.d > _far(cases, chance)[..., None]), axis=-1)
     certain = mean > quantile(1 - chance * (DISTANT_ALPHA / ALPHA), freedom) * error

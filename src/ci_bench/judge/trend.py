@@ -1,12 +1,14 @@
-"""What a long series says: its level now, the noise around it, its steps and drifts, and whether one for the worse is open.
+"""Analysis of a long series: its level now, noise, steps and drifts, and open regressions.
 
-Owns which way is worse, what counts as recovered, how recent a step has to be to matter, and where levels moved: a winsorised
-scan, on many series at once. Single wild values are pulled in towards a running median; then, for each place k of a stretch of
-n values, the difference of the means left and right of it stands against their spread,
-``T_k = |left - right| / (s sqrt(1/k + 1/(n - k)))``. Values that follow each other alike carry less than independent ones, so T
-is multiplied by ``sqrt((1 - rho) / (1 + rho))``, rho being the lag-1 autocorrelation around the two levels. The largest T counts
-as a step beyond what white noise of that length reaches with probability `LEVEL`, found by simulation
-(`benchmarks/history_quality.py --thresholds`). Steps that are a slope, by `drifts`, become one drift. Pure numpy.
+Owns which way is worse, what counts as recovered, how recent a step has to be to matter, and where
+levels moved: a winsorised scan, on many series together. Single wild values are pulled in towards a
+running median; then, for each place k of a stretch of n values, the difference of the means left
+and right of it is compared with their spread, ``T_k = |left - right| / (s sqrt(1/k + 1/(n - k)))``.
+Values that follow each other alike carry less than independent ones, so T is multiplied by
+``sqrt((1 - rho) / (1 + rho))``, rho being the lag-1 autocorrelation around the two levels. The
+largest T counts as a step beyond what white noise of that length reaches with probability `LEVEL`,
+found by simulation (`benchmarks/history_quality.py --thresholds`). Steps that are a slope, by
+`drifts`, become one drift. Pure numpy.
 """
 
 import math
@@ -93,8 +95,9 @@ def _around_levels(centred: Floats, place: Places, sums: Floats) -> Floats:
 def _dependence(residuals: Floats) -> Floats:
     """``sqrt((1 - rho) / (1 + rho))``, with rho within 0 and `MOST_RHO`.
 
-    What is estimated around two levels that were chosen to fit best is too low, by about ``5 (1 + rho) / points`` for white noise
-    and for rho = 0.4 (by simulation); without the correction, short series that follow themselves alarm falsely.
+    An estimate around the two levels of best fit is too low, by about ``5 (1 + rho) / points`` for
+    white noise and for rho = 0.4 (by simulation); without the correction, short series that follow
+    themselves alarm falsely.
     """
     points = residuals.shape[1]
     squares = np.sum(residuals**2, axis=1)
@@ -105,13 +108,19 @@ def _dependence(residuals: Floats) -> Floats:
 
 
 LEVEL = 0.0002
-"""How often white noise reaches the threshold in one scan. Every run is a new look at almost the same values: at this level, one
-series of white noise in forty raises an alarm at some time in two thousand runs; at 0.005, every second one does."""
+"""False alarm rate of one scan of white noise.
+
+Every run scans almost the same values again: at this level, one series of white noise in forty
+raises an alarm at some time in two thousand runs; at 0.005, every second one does.
+"""
 _POINTS = (8, 9, 10, 12, 16, 20, 30, 40, 60, 100, 200, 400, 800)
 _THRESHOLDS = (8.36, 8.98, 7.85, 7.27, 6.40, 6.02, 5.40, 5.12, 5.00, 4.82, 4.78, 4.72, 4.72)
-"""The score that white noise of so many points exceeds with probability `LEVEL`; values that follow themselves with rho = 0.4
-exceed it in 0.5 % of scans at most (``python -m benchmarks.history_quality --thresholds``). Up to 20 points counted in 1,000,000
-draws, beyond by the tail of fewer."""
+"""The score that white noise exceeds with probability `LEVEL`, by number of points.
+
+Values that follow themselves with rho = 0.4 exceed it in 0.5 % of scans at most
+(``python -m benchmarks.history_quality --thresholds``). Up to 20 points counted in 1,000,000 draws,
+beyond by the tail of fewer.
+"""
 MOST_POINTS = 800
 """Points of a scan: what is older than that tells nothing new about a level."""
 
@@ -136,14 +145,14 @@ class Step:
 
 
 def threshold(points: int) -> float:
-    """The score beyond which a step among so many points counts; infinite for too few."""
+    """Return the score beyond which a step among `points` points counts; infinite for too few."""
     return float(np.interp(math.log(points), np.log(_POINTS), _THRESHOLDS)) if points >= LEAST else math.inf
 
 
 def find_steps(values: Floats, *, least: float) -> tuple[Step, ...]:
     """The steps of one series [points], in order: stretches are split until no step counts, or none is as large as `least`.
 
-    `values` are finite. Steps that only stood out beside a larger one, found later, are taken back.
+    `values` are finite. Steps that only stood out next to a larger one, found later, are withdrawn.
     """
     found: set[int] = set()
     open_stretches = _overlapping(len(values))
@@ -200,7 +209,10 @@ def _step(values: Floats, start: int, stop: int, least: float, *, about: int | N
 
 
 def _keeps(part: Floats, other: Floats) -> bool:
-    """Whether a part of `EDGE` values is on its own side throughout: else it is one value less, and too short to tell."""
+    """Return whether a part of `EDGE` values is on its own side throughout.
+
+    Otherwise it has one value less, and is too short to judge.
+    """
     own, across = float(np.median(part)), float(np.median(other))
     return len(part) > EDGE or bool(np.all(np.abs(part - own) < np.abs(part - across)))
 
@@ -230,7 +242,7 @@ def with_drifts(values: Floats, steps: Sequence[Step], *, least: float) -> tuple
 
 
 def _drift(values: Floats, ends: Sequence[int]) -> Step | None:
-    """The drift in place of the steps between the first and the last of `ends`, where one explains them clearly better."""
+    """Return the drift that replaces the steps between `ends`, if it fits them clearly better."""
     start, stop = max(ends[0], ends[1] - MOST_POINTS // 2), min(ends[-1], ends[-2] + MOST_POINTS // 2)
     if len(ends) == 2:  # noqa: PLR2004 - no step is between them
         start, stop = max(ends[0], ends[1] - MOST_POINTS), ends[1]
@@ -247,7 +259,7 @@ def _drift(values: Floats, ends: Sequence[int]) -> Step | None:
 
 
 RECENT = 100
-"""Runs after which a step that nobody mended is taken for the new normal."""
+"""Runs after which a step that was not fixed counts as the new normal."""
 
 _TINY = 1e-12
 
@@ -275,7 +287,7 @@ class Move:
 
     @property
     def runs(self) -> int:
-        """How many runs it took."""
+        """Return how many runs it took."""
         return self.end - self.place + 1
 
     @property

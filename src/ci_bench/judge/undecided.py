@@ -1,7 +1,8 @@
-"""What of a comparison is open, and what it would take to decide it: which metrics, how many launches, how long.
+"""Open metrics of a comparison, and the launches and time that would decide them.
 
-Only metrics that can fail a run count. A pair says how many launches in all would decide it (`Pair.needed`); a launch lasts as
-long as those of this run did, checks included, so that a time is what it takes at most.
+Only metrics that can fail a run count. A pair says how many launches in all would decide it
+(`Pair.needed`); a launch lasts as long as those of this run did, checks included, so times are
+upper bounds.
 """
 
 import math
@@ -48,12 +49,15 @@ def few(names: Iterable[str], noun: str) -> str:
 
 
 def is_open(pair: Pair) -> bool:
-    """Whether a metric that gates could not be decided."""
+    """Return whether a metric that gates could not be decided."""
     return pair.verdict is Verdict.INCONCLUSIVE and not pair.detail
 
 
 def _what_it_takes(found: Sequence[tuple[CaseComparison, list[Pair]]], number: int) -> Iterator[str]:
-    """What more launches decide of `number` metrics, and how long they take; then how much they do not."""
+    """Describe what more launches would decide of `number` metrics, and how long they take.
+
+    Then say how many metrics they leave open.
+    """
     every = "it" if number == 1 else "them"
     counted = [(case, more) for case, pairs in found if (more := _more_launches(pairs))]
     if counted:
@@ -70,7 +74,7 @@ def _what_it_takes(found: Sequence[tuple[CaseComparison, list[Pair]]], number: i
 
 
 def _what_could_be(hopeless: Sequence[Pair]) -> str:
-    """Which threshold this machine could decide, of what no number of launches does."""
+    """Name the threshold that this machine could decide, for metrics that no launches decide."""
     known = [pair.resolvable for pair in hopeless if pair.resolvable is not None]
     if len(known) < len(hopeless):
         return ""
@@ -80,7 +84,7 @@ def _what_could_be(hopeless: Sequence[Pair]) -> str:
 
 
 def _more_launches(pairs: Iterable[Pair]) -> int:
-    """How many launches more than there were it takes, for all open pairs of a case that any number decides."""
+    """Return the additional launches that decide a case's open pairs, if any number does."""
     known = [pair.needed - _launches(pair) for pair in pairs if pair.needed is not None]
     return max(0, math.ceil(max(known, default=0)))
 

@@ -38,7 +38,7 @@ def quantity(value: float, unit: Unit) -> str:
 
 
 def duration(seconds: float) -> str:
-    """How long something takes, for people: ``40 seconds``, ``4 minutes``, ``1.5 hours``."""
+    """Format a duration for people: ``40 seconds``, ``4 minutes``, ``1.5 hours``."""
     if seconds < _MINUTE_S:
         return count_of(max(1, round(seconds)), "second")
     if seconds < _HOUR_S:
@@ -47,7 +47,7 @@ def duration(seconds: float) -> str:
 
 
 def change(speedup: float, unit: Unit, better: Better) -> str:
-    """How head stands to base: ``12 % slower``, ``3.1 % less``, ``0.54 % higher``."""
+    """Describe head's change from base: ``12 % slower``, ``3.1 % less``, ``0.54 % higher``."""
     if speedup == 1:
         return "no change"
     relative = speedup - 1 if better is Better.HIGHER else 1 / speedup - 1
@@ -65,7 +65,10 @@ def _level(level: float) -> str:
 
 
 def doubt(*, suspected: bool, possible: bool) -> str:
-    """What is said of an undecided change for the worse, as the beginning of a clause; empty where there is nothing to say."""
+    """Describe an undecided change for the worse, as the beginning of a clause.
+
+    Empty without doubt.
+    """
     if suspected:
         return "more than noise explains, but too few launches to be certain: "
     return "possibly worse, beyond the threshold and two standard errors: " if possible else ""
@@ -83,7 +86,10 @@ def place(pair: Pair) -> str:
 
 
 def change_size(pair: Pair) -> float:
-    """How large a change is, either way, as the logarithm of its ratio; infinite where it starts or ends at zero."""
+    """Return the size of a change, either way, as a logarithm.
+
+    Infinite if it starts or ends at zero.
+    """
     if pair.speedup is not None:
         return abs(math.log(pair.speedup))
     differs = pair.base is not None and pair.head is not None and pair.base.figure != pair.head.figure
