@@ -1,6 +1,7 @@
 """The calibration document: what past runs of unchanged code taught about the noise of one machine.
 
-Owns the values and what no schema can say of them. What is made of them is in `judge.calibration`.
+Owns the values and the checks that a schema cannot express. `judge.calibration` derives figures
+from them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,8 +31,8 @@ class PastRun:
 class PastSeries:
     """The launches of one metric of one arm of one case, oldest first; the three lists belong together.
 
-    `ratios` are logarithms of head over base, so that above zero head was worse; `within` is the spread inside the launch
-    (`None` where it has one value only); `runs` are places in `Calibration.runs`.
+    `ratios` are logarithms of head over base, so head was worse above zero; `within` is the spread
+    inside the launch (`None` where it has one value only); `runs` are places in `Calibration.runs`.
     """
 
     case: str
@@ -44,7 +45,10 @@ class PastSeries:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Calibration:
-    """What runs of unchanged code, and gates, taught about one machine. `fingerprint` is the digest of its `identity`."""
+    """Knowledge of one machine from runs of unchanged code, and gates.
+
+    `fingerprint` is the digest of its `identity`.
+    """
 
     kind: Literal["calibration"] = "calibration"
     schema_version: Literal[1] = 1
@@ -56,7 +60,11 @@ class Calibration:
 
 
 def calibration_faults(calibration: Calibration) -> Iterator[Fault]:
-    """What no schema can say: names that come twice, lists of unlike length, runs that aren't there, ratios nobody measured."""
+    """Yield faults beyond the schema.
+
+    They are duplicate names, lists of unequal length, missing runs, and ratios that were not
+    measured.
+    """
     yield from twice("$.runs", [run.id for run in calibration.runs])
     yield from not_moments("$.runs", [run.at for run in calibration.runs])
     yield from twice("$.series", [(one.case, one.metric, one.arm) for one in calibration.series])

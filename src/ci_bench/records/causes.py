@@ -7,7 +7,9 @@ from ci_bench.records.profiles import Bundle, GraphBreak, RowKind
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """What takes other time on head than on base, by itself (s a step): one row of both profiles, or some that belong together.
+    """A part of a step that takes a different time on head than on base (s a step).
+
+    It is one row of both profiles, or several related rows.
 
     `before` and `after` are its names on base and on head; one of the two is empty where it is new, or gone. `places` and `codes`
     are the lines of head, of base's where it is gone; the first of them is where a layout was made that base doesn't have, if
@@ -40,7 +42,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryPart:
-    """What holds other memory at the peak of a step on head than on base, in bytes."""
+    """A holder of memory at the peak of a step that differs between head and base, in bytes."""
 
     name: str
     places: tuple[str, ...]
@@ -67,13 +69,14 @@ class KernelChange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cause:
-    """What changed of one arm, largest first.
+    """Changes of one arm, largest first.
 
-    `slower` says that a time of its steps was judged to be worse, `larger` that its memory was: only then is a part blamed.
-    `base_s` and `head_s` are steps under the profiler. `attributed` is the share of their difference that `parts` explain, `None`
-    where there is none to explain. Breaks, reasons for compiling again and kernels are those that only head has (`new`), or only
-    base (`gone`); `kernels` is how their sources differ. `unknown` says why nothing is known; empty where something is.
-    `bundle` is head's graph that goes wrong by itself.
+    `slower` says that a time of its steps was judged to be worse, `larger` that its memory was:
+    only then is a part blamed. `base_s` and `head_s` are steps under the profiler. `attributed` is
+    the share of their difference that `parts` explain, `None` without a difference. Breaks, reasons
+    for compiling again and kernels are those that only head has (`new`), or only base (`gone`);
+    `kernels` is how their sources differ. `unknown` says why no cause is known; it is empty
+    otherwise. `bundle` is head's graph that fails in isolation.
     """
 
     arm: str

@@ -17,7 +17,7 @@ from ci_bench.records.outputs import OutputsFinding
 from ci_bench.records.results import Better, Check, Environment, Fact, Masks, Run, Source, Status, Unit
 
 BESIDE_BASE = "head against base"
-"""What stands for an arm where head's reference training is held against base's."""
+"""Replaces the arm's name if head's reference training is compared with base's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +57,7 @@ class RunVerdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """What the policy makes of a comparison: worst findings first, and the exit code that follows."""
+    """Result of applying the policy to a comparison: worst findings first, and the exit code."""
 
     verdict: RunVerdict
     exit_code: int
@@ -66,7 +66,7 @@ class Judgement:
 
     @property
     def met(self) -> bool:
-        """Whether the policy is met: it also is where it lets pass that something was not decided."""
+        """Return whether the policy is met, including undecided results that it lets pass."""
         return self.verdict is not RunVerdict.FAILED and not self.exit_code
 
 
@@ -86,12 +86,12 @@ class Verdict(StrEnum):
 
     @property
     def worse(self) -> bool:
-        """Whether head was found, or is suspected, to be worse."""
+        """Return whether head was found, or is suspected, to be worse."""
         return self is Verdict.REGRESSED or self is Verdict.SUSPECTED
 
     @property
     def moved(self) -> bool:
-        """Whether head is worse or better."""
+        """Return whether head is worse or better."""
         return self.worse or self is Verdict.IMPROVED
 
 
@@ -110,12 +110,12 @@ class Parity(StrEnum):
 
     @property
     def holds(self) -> bool:
-        """Whether the candidate still learns the same."""
+        """Return whether the candidate's training still matches."""
         return self in {Parity.BITWISE, Parity.NUMERIC_PARITY, Parity.EQUIVALENT}
 
     @property
     def broken(self) -> bool:
-        """Whether the candidate learns something else."""
+        """Return whether the candidate's training differs."""
         return self in {Parity.DIFFERENT_MATH, Parity.DIFFERENT, Parity.NON_FINITE}
 
 
@@ -127,7 +127,7 @@ class Tier(StrEnum):
 
 
 class BaselineMode(StrEnum):
-    """Where the base side came from: nowhere, an earlier run, or the same run, measured in turns with head.
+    """Origin of the base side: none, an earlier run, or the same run, measured in turns with head.
 
     An artifact is an earlier run that was found by its commit, on GitHub.
     """
@@ -162,7 +162,7 @@ class Summary:
 
     @property
     def figure(self) -> float:
-        """What is shown: base's and head's figures stand to each other as the change says."""
+        """Return the displayed figure: the ratio of base's and head's figures equals the change."""
         return self.median if self.estimate is None else self.estimate
 
 
@@ -173,11 +173,13 @@ class Pair:
     `items` is what one call of head's (else of base's) processes: items / median duration is the throughput. A `detail` is shown,
     but fails nothing.
 
-    Times of a paired run also have: `calibrated`, whether past runs of unchanged code told how noisy they are; `noise`, the
-    relative standard deviation from launch to launch that was learned so; `resolvable`, the relative change that would have
-    been found nine times in ten; `q`, the false discovery rate (Benjamini-Hochberg) at which this would count as a change.
-    An undecided change for the worse is `possible` where it is beyond the threshold and two standard errors. `needed` is how
-    many launches in all would decide it; `None` where it is decided, or no number would. `title` is what people call the metric.
+    Times of a paired run also have: `calibrated`, whether past runs of unchanged code showed their
+    noise; `noise`, the relative standard deviation from launch to launch that was learned so;
+    `resolvable`, the relative change that would have been found nine times in ten; `q`, the false
+    discovery rate (Benjamini-Hochberg) at which this would count as a change. An undecided change
+    for the worse is `possible` where it is beyond the threshold and two standard errors. `needed`
+    is how many launches in all would decide it; `None` if it is decided, or if no number would
+    decide it. `title` is what people call the metric.
     """
 
     metric: str
@@ -204,7 +206,10 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpeedupChange:
-    """Whether head changed the speedup of an arm: head's speedup / base's, > 1 is better. Shown, never a failure."""
+    """Change of an arm's speedup by head: head's speedup / base's, > 1 is better.
+
+    Shown, never a failure.
+    """
 
     verdict: Verdict
     ratio: float
@@ -254,11 +259,13 @@ class AccuracyParity:
 class ParityFinding:
     """Loss parity of one candidate arm.
 
-    Scores are how many envelopes apart the signals came at most (numeric tier; `limit` is where parity ends). `apart_first` and
-    `apart_last` are by how much, as a share of the reference's, `signal` is off at `first_step` and at the last step that counts.
-    `step` is what a log calls the step at position `first_step`, and `recorded` how many steps the longer log has.
-    `difference` is the mean relative loss difference with its interval (statistical tier; `limit` is the margin). Of head beside
-    base, from other start weights, the statistical tier has `first_step` as well.
+    Scores are how many envelopes apart the signals came at most (numeric tier; `limit` is where
+    parity ends). `apart_first` and `apart_last` are by how much, as a share of the reference's,
+    `signal` is off at `first_step` and at the last step that counts. `step` is what a log calls the
+    step at position `first_step`, and `recorded` how many steps the longer log has. `difference` is
+    the mean relative loss difference with its interval (statistical tier; `limit` is the margin).
+    If head is compared with base from other start weights, the statistical tier has `first_step` as
+    well.
     """
 
     arm: str
@@ -283,7 +290,7 @@ class ParityFinding:
 
     @property
     def from_another_start(self) -> bool:
-        """Whether the runs began with other weights, so that their steps differ and only seeds can compare them."""
+        """Return whether the runs began with other weights, which only seeds can compare."""
         return self.tier is Tier.STATISTICAL and self.first_step is not None
 
 
@@ -325,7 +332,7 @@ class CaseComparison:
 
     @property
     def called(self) -> str:
-        """What people call the case: its title, or its id."""
+        """Return the case's title, or its id."""
         return self.title or self.id
 
 
@@ -342,7 +349,7 @@ class Tally:
 
     @property
     def all(self) -> int:
-        """How many there are."""
+        """Return the total number."""
         return self.decided + self.undecided
 
 
@@ -365,7 +372,9 @@ def tally(cases: Iterable[CaseComparison]) -> Tally:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommonShift:
-    """How the times of a suite moved together between base's run and head's. `speedup` > 1 is better, `threshold` relative.
+    """Common movement of a suite's times between base's run and head's.
+
+    `speedup` > 1 is better, `threshold` is relative.
 
     Single times are judged apart from it; `metrics` is how many there are.
     """
@@ -391,7 +400,7 @@ class MeanSpeedup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pairing:
-    """What is known of a paired run as a whole.
+    """Properties of a paired run as a whole.
 
     `calibration` says in words where the machine's own noise is known from, or why it isn't. `gating` is how many times can fail
     the run: the chance of a false alarm is shared out among them. `inflation` is how much noisier today was than what was
@@ -410,7 +419,7 @@ class Pairing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Side:
-    """Which run stands on one side."""
+    """The run on one side."""
 
     run: Run
     source: Source
@@ -420,7 +429,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mismatch:
-    """A field of the identity that differs, so that the two runs cannot be compared."""
+    """A field of the identity that differs, which makes the two runs incomparable."""
 
     field: str
     base: Fact

@@ -13,7 +13,10 @@ from ci_bench.records.metrics import COMPILATION, ENGINE, LEAST_BYTES, RECORDED,
 
 
 class Severity(StrEnum):
-    """What a finding does to the run: `fail` turns it red, `warn` is shown first, `note` is only listed."""
+    """Effect of a finding on the run.
+
+    `fail` turns it red, `warn` is shown first, `note` is only listed.
+    """
 
     FAIL = "fail"
     WARN = "warn"
@@ -21,7 +24,10 @@ class Severity(StrEnum):
 
 
 class Floor(StrEnum):
-    """What a candidate arm must not fall below: reference / candidate of the step time, or of the peak of memory."""
+    """Lower limit of a candidate arm.
+
+    It is reference / candidate of the step time, or of the peak of memory.
+    """
 
     SPEEDUP = "speedup"
     COMPRESSION = "compression"
@@ -111,21 +117,27 @@ DEFAULT_SEVERITIES: Mapping[Rule, Severity] = {
 
 DEFAULT_THRESHOLD = 0.05
 PAIRED_THRESHOLD = 0.01
-"""For times of a paired run, which are told more finely, but for latencies of compilation."""
+"""For times of a paired run, which have a finer resolution, except for latencies of compilation."""
 
 DEFAULT_DRIFT: Mapping[str, float] = {"cpu": 0.25, "cuda": 0.10}
-"""How far times of unchanged code move between runs at different moments on one machine, by device (docs/adr/0008)."""
+"""Movement of times of unchanged code between runs at different times on one machine, by device.
+
+See docs/adr/0008.
+"""
 
 PROCESS_PEAKS = re.compile(r"peak|max_|rss|^memory(__measure)?$")
 """Metrics of other tools that are peaks of a process's memory; bytes for each operation, or of a file, repeat exactly."""
 
 IMPLAUSIBLE_SPEEDUP = 25.0
-"""A candidate arm this many times as fast as its reference is more often wrong than good: it wants an explanation."""
+"""A candidate arm this many times as fast as its reference needs an explanation.
+
+It is more often wrong than good.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SuitePolicy:
-    """What one suite sets apart: it wins over the general policy."""
+    """Settings of one suite, which override the general policy."""
 
     thresholds: Mapping[str, float] = field(default_factory=dict)
     severities: Mapping[Rule, Severity] = field(default_factory=dict)
@@ -134,7 +146,7 @@ class SuitePolicy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CasePolicy:
-    """What the cases of a pattern set apart: it wins over the suite's policy and the general one."""
+    """Settings of the cases of a pattern, which override the suite's policy and the general one."""
 
     floors: Mapping[Floor, float] = field(default_factory=dict)
     implausible_speedup: float | None = None
@@ -142,7 +154,7 @@ class CasePolicy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricPolicy:
-    """What holds for one metric of one suite: its relative threshold, whether it can fail a run, what people call it.
+    """Settings of one metric of a suite: relative threshold, whether it can fail a run, title.
 
     `least` is the smallest difference that counts of an amount of memory, in bytes.
     """
@@ -157,11 +169,12 @@ class MetricPolicy:
 class Policy:
     """Thresholds are relative (0.05 is five per cent); severities say what a finding does.
 
-    `default_threshold` is for metrics that no other threshold names; `None` is `DEFAULT_THRESHOLD`, or `PAIRED_THRESHOLD` for
-    times of a paired run. `drift` is how far times may move between runs at different moments; `None` takes the device's
-    `DEFAULT_DRIFT`. `floors` are what candidate arms must reach against the reference arm of their own run, and
-    `implausible_speedup` what they must not exceed. `cases` are what single cases set apart, by a pattern of their ids. `metrics`
-    is what engine and suites declared of theirs.
+    `default_threshold` is for metrics that no other threshold names; `None` is `DEFAULT_THRESHOLD`,
+    or `PAIRED_THRESHOLD` for times of a paired run. `drift` is how far times may move between runs
+    at different times; `None` takes the device's `DEFAULT_DRIFT`. `floors` are what candidate arms
+    must reach against the reference arm of the same run, and `implausible_speedup` what they must
+    not exceed. `cases` are settings of single cases, by a pattern of their ids. `metrics` is
+    declared by the engine and the suites.
     """
 
     thresholds: Mapping[str, float] = field(default_factory=dict)
@@ -199,11 +212,11 @@ class Policy:
         )
 
     def title(self, metric: str) -> str:
-        """What people call a metric."""
+        """Return a metric's title."""
         return title_of(metric, self.metrics)
 
     def floor(self, floor: Floor, *, suite: str, case: str = "") -> float | None:
-        """What candidate arms of a case must reach; `None` where nothing is set.
+        """Return what candidate arms of a case must reach; `None` if nothing is set.
 
         The word of the last pattern that the case's id fits, else the suite's, else the general one.
         """
@@ -217,10 +230,10 @@ class Policy:
         return next((limit for limit in reversed(limits) if limit is not None), None)
 
     def severity(self, rule: Rule, *, suite: str | None = None) -> Severity:
-        """What a finding under `rule` does: the suite's word, the general one, the built-in one.
+        """Return the severity under `rule`: the suite's, the general one, or the built-in one.
 
-        What is suspected does what a regression does, where it has no word of its own; and like what is possible it is undecided,
-        so that neither is ever milder than `inconclusive`.
+        A suspected regression has the severity of a regression, unless it has its own; like a
+        possible one it is undecided, so neither is ever milder than `inconclusive`.
         """
         own = self.suites.get(suite or "", SuitePolicy()).severities
         layers = (own, self.severities, DEFAULT_SEVERITIES)
@@ -231,12 +244,15 @@ class Policy:
         return min(said, self.severity(Rule.INCONCLUSIVE, suite=suite), key=list(Severity).index)
 
     def drift_of(self, device: object) -> float:
-        """How far a time may move by itself between two runs on `device` (``cpu``, ``cuda``)."""
+        """Return the allowed drift of times between two runs on `device` (``cpu``, ``cuda``)."""
         return DEFAULT_DRIFT.get(str(device), 0.0) if self.drift is None else self.drift
 
 
 def fits(pattern: str, case: str) -> bool:
-    """Whether a case's id is of a pattern, in which ``*`` stands for any text and all else for itself, brackets too."""
+    """Return whether a case's id matches a pattern.
+
+    ``*`` stands for any text and everything else for itself, brackets too.
+    """
     first, *rest = pattern.split("*")
     if not rest:
         return case == pattern
@@ -249,7 +265,7 @@ def fits(pattern: str, case: str) -> bool:
 
 
 class Sampling(StrEnum):
-    """How many launches a paired run takes: as many as the verdicts need, or a fixed number."""
+    """Number of launches of a paired run: as many as the verdicts need, or a fixed number."""
 
     ADAPTIVE = "adaptive"
     FIXED = "fixed"
@@ -265,24 +281,28 @@ class Explain(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOptions:
-    """How to measure.
+    """Options for measuring.
 
-    `device` is ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; `auto` takes the first GPU, else the CPU. `threads` is torch's intra-op
-    thread count, `None` for one per core. `launches` is the number of fresh process sets, `max_launches` the most that adaptive
-    sampling may take; `blocks` the ABBA blocks of one launch (a block times each arm twice), with adaptive sampling up to
-    `most_blocks` while they take less than twice the time of getting ready for them; `sample_s` the least duration of
-    one sample in seconds; `warmup_s` where warm-up gives up waiting for a steady state. `stage_timeout_s` ends one worker,
-    `budget_s` keeps new cases and launches from starting, `case_budget_s` more launches of one case. `compile_budget_s` is how
-    long the cold compilations of a case may be repeated in launches after the first, all arms and sides together.
-    `lock_timeout_s` is how long to wait for a device that another run measures on. A block of samples taken
-    while the GPU was throttled or not alone is taken again, `redo` times at most. Each arm is opened `rotate` times, and calls go
-    round these copies. On a GPU, `flush_l2` overwrites the L2 cache before each call, and `cuda_graph` replays a captured call
-    instead of making it anew. With `overlap`, stages that are not timed run on base and head at once, where there are cores and
-    memory for both, on a CPU both sides compile and get ready for their samples at once, and on a GPU the processes of the next
-    launch load where nothing is timed. With `referee`, some timed calls that no worker knows ahead are made on fresh inputs, and
-    what they return is held against the reference arm. `energy_s` is how long each arm runs twice in each launch, beside the
-    samples, for the energy of its steps to be counted; 0 counts none. `explain` says for which cases it is looked at what a step
-    consists of, after the last launch, and `explain_s` for how long in all.
+    `device` is ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; `auto` takes the first GPU, else the CPU.
+    `threads` is torch's intra-op thread count, `None` for one per core. `launches` is the number of
+    fresh process sets, `max_launches` the most that adaptive sampling may take; `blocks` the ABBA
+    blocks of one launch (a block times each arm twice), with adaptive sampling up to `most_blocks`
+    while they take less than twice the time of getting ready for them; `sample_s` the least
+    duration of one sample in seconds; `warmup_s` where warm-up gives up waiting for a steady state.
+    `stage_timeout_s` ends one worker, `budget_s` keeps new cases and launches from starting,
+    `case_budget_s` more launches of one case. `compile_budget_s` is how long the cold compilations
+    of a case may be repeated in launches after the first, all arms and sides together.
+    `lock_timeout_s` is how long to wait for a device that another run measures on. A block of
+    samples taken while the GPU was throttled or shared is taken again, `redo` times at most. Each
+    arm is opened `rotate` times, and calls go round these copies. On a GPU, `flush_l2` overwrites
+    the L2 cache before each call, and `cuda_graph` replays a captured call instead of repeating it.
+    With `overlap`, untimed stages run on base and head simultaneously, if there are cores and
+    memory for both; on a CPU both sides also compile and prepare for their samples simultaneously;
+    on a GPU the processes of the next launch load while nothing is timed. With `referee`, some
+    timed calls that no worker knows ahead are made on fresh inputs, and their results are compared
+    with the reference arm. `energy_s` is how long each arm runs twice in each launch, in addition
+    to the samples, to count the energy of its steps; 0 counts none. `explain` selects the cases
+    whose steps are profiled after the last launch, and `explain_s` limits the total time.
     """
 
     device: str = "auto"
@@ -338,7 +358,7 @@ LOCK_FILES = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setup:
-    """How each side of a paired run is made ready.
+    """Preparation of each side of a paired run.
 
     `commands` run once per side, in its folder, with bash; `timeout_s` is what those of one side may take in all. `cache` is a
     folder kept between runs; `cache_key` are the files, as globs, whose change starts a new part of it. `network` allows commands
@@ -357,9 +377,12 @@ class Setup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plugin:
-    """A suite that is none of ours: its import path in the measured tree (`None` for one that is installed), and its cases.
+    """A suite that is not built in.
 
-    `cases` are the ids that it plans, or how many. `None` is not declared: where the tree's code is not run, nobody knows them.
+    `path` is its import path in the measured tree (`None` if it is installed).
+
+    `cases` are the ids that it plans, or their number. `None` is not declared: if the tree's code
+    is not run, its cases are unknown.
     """
 
     target: str | None = None
@@ -368,7 +391,10 @@ class Plugin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """What one machine of several must be: the kind of its device (``cpu``, ``cuda``), and a part of its GPU's name."""
+    """Requirements of one of several machines.
+
+    They are the kind of its device (``cpu``, ``cuda``), and a part of its GPU's name.
+    """
 
     device: str | None = None
     gpu: str | None = None
@@ -378,9 +404,9 @@ class Machine:
 class Config:
     """All of ci-bench.yml, with flags applied; `written` is `run` as the file has it, where flags have changed it.
 
-    `baseline` is ``paired``, ``none``, or the path of an earlier run's results; `base` the base commit of a paired run. `None` is
-    what was not said. `plugins` are suites that are none of ours; `machines` those that each pull request is measured on, by
-    name, and without any there is one.
+    `baseline` is ``paired``, ``none``, or the path of an earlier run's results; `base` the base
+    commit of a paired run. `None` marks missing settings. `plugins` are suites that are not built
+    in; `machines` are those that each pull request is measured on, by name; if empty, there is one.
     """
 
     entries: tuple[SuiteEntry, ...]

@@ -1,4 +1,4 @@
-"""What a configuration declares of cases that only the measured tree can plan.
+"""A configuration's declarations of cases that only the measured tree can plan.
 
 Those are the cases of a plugin, whose plan is the tree's code, and of an entry whose plan reads files of the tree. Who plans them
 there is held to what is declared (`planning`), and who judges results elsewhere has nothing else to hold them to
@@ -19,7 +19,10 @@ _NAMED = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Declaration:
-    """What `field` of a configuration (``plugins.mine.cases``, ``suites.torchbench[0].cases``) declares of cases of a suite."""
+    """Declaration of a suite's cases by `field` of a configuration.
+
+    Examples of fields are ``plugins.mine.cases`` and ``suites.torchbench[0].cases``.
+    """
 
     suite: str
     field: str
@@ -31,7 +34,7 @@ class Declaration:
         return self.field.removesuffix(".cases")
 
     def fault(self, planned: Sequence[str]) -> str | None:
-        """What is wrong with the declaration, where the tree plans cases of these ids; `None` where it fits."""
+        """Return the declaration's fault, given the ids that the tree plans; `None` if it fits."""
         if self.cases is None:
             return None
         if isinstance(self.cases, int):
@@ -51,6 +54,6 @@ def names(ids: Sequence[str]) -> str:
 
 
 def without(ids: Sequence[str], others: Sequence[str]) -> list[str]:
-    """Those of `ids` that are none of `others`."""
+    """Return those of `ids` that are not in `others`."""
     known = {*others}
     return [name for name in ids if name not in known]

@@ -1,9 +1,10 @@
 """All documents but the configuration: read, write, validate. The only module of records with input and output.
 
-Owns the way from bytes to values and back, and how the JSON lies on its lines, so that it can be read and compared by eye; what
-can be wrong with a document is in `faults`. A document may come from a stranger's pull request: its size and its depth are
-bounded. msgspec and the values of each kind are imported where they are used: they cost more time than what a command does that
-needs none of them, such as checking a configuration.
+Owns the way from bytes to values and back, and how the JSON is laid out on lines for people to read
+and compare; what can be wrong with a document is in `faults`. A document may come from a stranger's
+pull request: its size and its depth are bounded. msgspec and the values of each kind are imported
+where they are used: they cost more time than what a command does that needs none of them, such as
+checking a configuration.
 """
 
 import json
@@ -61,7 +62,7 @@ def _float(value: float) -> str:
 
 _FLOATS = {float}
 _WRITERS: Mapping[type, Callable[[Any], str]] = {str: encode_basestring, float: _float, int: repr, type(None): lambda _: "null"}
-"""What writes a value as the encoder does, without the preparations that it makes for each."""
+"""Writes a value as the encoder does, without the preparations that it makes for each."""
 _writer = _WRITERS.get
 
 MAX_BYTES = 100_000_000
@@ -160,13 +161,13 @@ def document_kind(path: Path, *, max_bytes: int = MAX_BYTES) -> Kind:
 def validate(raw: Any, kind: Kind, form: Mapping[str, Any] | None = None) -> tuple[Fault, ...]:
     """List what is wrong with parsed JSON or YAML, by path; empty where it is a sound document of this kind.
 
-    `form` stands in for the kind's own schema, so that plugins can extend the configuration.
+    `form` replaces the kind's own schema, which lets plugins extend the configuration.
     """
     return _form_faults(raw, kind, form or schema(kind)) if kind is Kind.CONFIG else _parse(raw, kind)[1]
 
 
 def case_faults(case: "Case") -> tuple[Fault, ...]:
-    """What results cannot hold of a planned case: a document with it could not be read again."""
+    """Return faults of a planned case that would make a results document unreadable."""
     import msgspec
 
     raw, place = json.loads(json.dumps(msgspec.to_builtins(case))), "#/$defs/case"
@@ -201,7 +202,9 @@ def write_text(text: str, path: Path) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Whether `write` could write there, as far as that can be known without writing. Raises `CannotWrite`.
+    """Check that `write` could write there, as far as possible without writing.
+
+    Raises `CannotWrite`.
 
     For what is written after hours of measuring.
     """
@@ -218,7 +221,10 @@ def require_writable(path: Path) -> None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write beside the target and rename. Not `tempfile`: its files can be read by nobody but their owner."""
+    """Write next to the target and rename.
+
+    Not with `tempfile`: its files are readable only by their owner.
+    """
     beside = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
     try:
         with beside.open("xb") as stream:
@@ -304,7 +310,7 @@ def _loaded(path: Path, content: bytes, max_bytes: int) -> Any:
 
 
 def _unpacked(path: Path, content: bytes, max_bytes: int) -> bytes:
-    """What gzip holds, never more than `max_bytes`: a small file can hold any amount of zeros."""
+    """Unpack gzip, up to `max_bytes`: a small file can hold any amount of zeros."""
     import zlib
 
     unpacker = zlib.decompressobj(wbits=31)
@@ -346,7 +352,10 @@ def _parse(raw: Any, kind: Kind) -> "tuple[Document | None, tuple[Fault, ...]]":
 
 
 def _of_earlier_versions(results: dict[str, Any]) -> dict[str, Any]:
-    """Results whose evidence says whether it is of a program of the user's; before it did, that alone had an epsilon of 0."""
+    """Add to results of earlier versions whether evidence is of a user's program.
+
+    Earlier, only such evidence had an epsilon of 0.
+    """
     cases = [
         case | {"parity": {"own_program": case["parity"]["epsilon"] == 0, **case["parity"]}} if case.get("parity") else case
         for case in results["cases"]
@@ -355,7 +364,7 @@ def _of_earlier_versions(results: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reader(kind: Kind) -> "tuple[type[Document], Callable[[Any], Iterable[Fault]]]":
-    """What this kind of JSON document becomes, and who knows what is wrong with it that no schema can say."""
+    """Return the type for a kind of JSON document, and the check for faults beyond the schema."""
     match kind:
         case Kind.RESULTS:
             from ci_bench.records.results import Results

@@ -1,4 +1,4 @@
-"""What can be wrong with a document, in words: faults with their paths, found by a schema or by what no schema can say.
+"""Faults of documents, with their paths, found by a schema or by checks beyond it.
 
 Pure: values in, faults out; reading and writing is the business of `documents`. A document may come from a stranger's pull
 request, so how much of it a message repeats is bounded. jsonschema is imported where it is used: it costs more time than a
@@ -25,14 +25,14 @@ if TYPE_CHECKING:  # a configuration has faults, too, and is read without it
 
 MAX_FAULTS = 50
 COUNTED_FAULTS = 1000
-"""Where counting ends: a hostile document can hold millions of faults."""
+"""Counting stops here: a hostile document can hold millions of faults."""
 MAX_LINE = 300
 MAX_PATH = 150
 MAX_VALUE = 60
 MAX_NAMES = 12
 
 SoundPart = Callable[[str, Any], bool]
-"""Whether a value is certainly sound under a reference into the schema (`soundness.compiled_parts`)."""
+"""Returns whether a value is certainly sound under a reference (`soundness.compiled_parts`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,10 @@ class Fault:
 
 
 def oddities(value: Any, path: str) -> Iterator[Fault]:
-    """What Python's JSON lets through: fields that come twice, NaN and infinities, half a surrogate pair."""
+    """Yield faults that Python's JSON lets through.
+
+    They are duplicate fields, NaN and infinities, and half a surrogate pair.
+    """
     if isinstance(value, dict):
         yield from (Fault(step(path, name), "the field comes twice") for name in getattr(value, "twice", ()))
         for key, item in value.items():
@@ -71,7 +74,10 @@ def _all_finite(values: Sequence[Any]) -> bool:
 
 
 def ordered(faults: Iterable[Fault]) -> tuple[Fault, ...]:
-    """Sort by path, `cases[2]` before `cases[10]`, and drop what is said twice. Takes `COUNTED_FAULTS` at most."""
+    """Sort by path, `cases[2]` before `cases[10]`, and drop duplicates.
+
+    Takes `COUNTED_FAULTS` at most.
+    """
     return tuple(sorted(set(islice(faults, COUNTED_FAULTS)), key=_natural))
 
 
@@ -105,7 +111,7 @@ def show(value: Any) -> str:
 
 
 def form_faults(raw: Any, form: Mapping[str, Any], is_sound: SoundPart | None = None) -> tuple[Fault, ...]:
-    """What JSON or a schema forbids; of a value that JSON forbids, the schema's word adds nothing."""
+    """List faults of JSON or under a schema; a value that JSON forbids is reported only once."""
     odd = tuple(islice(oddities(raw, "$"), COUNTED_FAULTS))
     places = {fault.path for fault in odd}
     return ordered(chain(odd, (fault for fault in schema_faults(raw, form, is_sound) if fault.path not in places)))
@@ -114,7 +120,7 @@ def form_faults(raw: Any, form: Mapping[str, Any], is_sound: SoundPart | None = 
 def schema_faults(raw: Any, schema: Mapping[str, Any], is_sound: SoundPart | None = None) -> Iterator[Fault]:
     """Word every way in which a value breaks a JSON Schema. Raises `RecursionError` where the value is nested too deep.
 
-    What `is_sound` says yes to is not looked into again: most of a document with a fault is sound.
+    Values that `is_sound` accepts are not checked again: most of a faulty document is sound.
     """
     errors = _validator(is_sound)(schema).iter_errors(raw)
     places = cache(lambda: find_places(schema))
@@ -147,7 +153,10 @@ _NUMBERS: Mapping[str, set[type]] = {"number": {float, int}, "integer": {int}, "
 
 
 def _plain_numbers(schema: Any, values: Any) -> bool:
-    """Whether a list of samples is sound, seen in one pass: item by item takes jsonschema far longer."""
+    """Return whether a list of samples is sound, in one pass.
+
+    jsonschema takes far longer, item by item.
+    """
     if not (isinstance(values, list) and isinstance(schema, dict) and "type" in schema and schema.keys() <= {"type", "minimum"}):
         return False
     names = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
@@ -158,7 +167,7 @@ def _plain_numbers(schema: Any, values: Any) -> bool:
 
 
 def _leaves(error: Any) -> Iterator[Any]:
-    """Where a schema says this-or-null, what matters is why it is not this."""
+    """If a schema allows a value or null, the errors of the value matter."""
     if error.validator != "anyOf":
         yield error
     for child in error.context:
@@ -240,7 +249,7 @@ def not_moments(path: str, texts: Iterable[str]) -> Iterator[Fault]:
 
 
 def results_faults(results: Results) -> Iterator[Fault]:
-    """What no schema can say: ids that come twice, arms that the case lacks, series that do not fit together."""
+    """Yield faults beyond the schema: duplicate ids, unknown arms, series that do not match."""
     yield from twice("$.cases", [row.case.id for row in results.cases])
     for index, row in enumerate(results.cases):
         yield from _row_faults(f"$.cases[{index}]", row)
@@ -277,7 +286,7 @@ def _row_faults(path: str, row: CaseResult) -> Iterator[Fault]:
 
 
 def _metric_faults(path: str, metric: Metric, *, foreign: bool) -> Iterator[Fault]:
-    """What another tool cannot show is 0 in its `foreign` files."""
+    """In `foreign` files a value that another tool cannot show is 0."""
     signed = metric.unit is Unit.COUNT and metric.name not in ENGINE
     yield from twice(f"{path}.launches", [launch.launch for launch in metric.launches])
     for index, launch in enumerate(metric.launches):
@@ -301,7 +310,7 @@ def _trace_faults(path: str, trace: Trace) -> Iterator[Fault]:
 
 
 def comparison_faults(comparison: "Comparison") -> Iterator[Fault]:
-    """What no schema can say: ids that come twice, and an absence beside a base."""
+    """Yield faults beyond the schema: duplicate ids, and an absence in spite of a base."""
     yield from twice("$.cases", [case.id for case in comparison.cases])
     if (comparison.base is None) == (comparison.absence is None):
         yield Fault("$.absence", "text where base is null, and null where it is not")

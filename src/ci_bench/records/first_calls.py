@@ -5,21 +5,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 VALUES = "values of the "
-"""How the subject of a digest begins, before the subject whose values it has."""
+"""Prefix of a digest's subject, before the subject whose values it has."""
 TINY = 1e-30
 """A norm below which a tensor counts as zero."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FirstCall:
-    """What the first call of an arm computes from, and what it leaves."""
+    """Inputs and results of the first call of an arm."""
 
     words: Mapping[str, str] = field(default_factory=dict)
     """Forms and digests by subject, compared as text."""
     sketches: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Projections of all tensors of a kind (`suites.first_calls`), in order; their distance is that of the tensors."""
     slack: float = 0.0
-    """How far a sketch may be off, as a share of its size."""
+    """Allowed error of a sketch, as a share of its size."""
 
     def differing(self, timed: "FirstCall") -> Iterator[str]:
         """Describe how a timed call differs from this verified one; a subject that either lacks is not compared."""

@@ -1,7 +1,7 @@
 """The history document: what runs of one branch measured, one number for each metric and run.
 
-Owns the values and what no schema can say of them. One run's record and a pack of many runs are documents of the same kind.
-Where records are kept is in `ci_bench.history`, what is made of them in `judge.trend`.
+Owns the values and the checks that a schema cannot express. One run's record and a pack of many
+runs are documents of the same kind. `ci_bench.history` stores records, `judge.trend` analyses them.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -28,8 +28,9 @@ class Machine:
 class Entry:
     """One run: its id, when it began (ISO 8601, UTC), the commit, and the place of its machine in `History.machines`.
 
-    `url` is where the run is to be seen and `report` where its report is; `failed` are the cases that did not end well. `partial`
-    says that the run did not come to its end, `dirty` that the tree was not the commit's. What isn't known is `None`.
+    `url` is the page of the run and `report` that of its report; `failed` are the cases that did
+    not end well. `partial` says that the run is incomplete, `dirty` that the tree was not the
+    commit's. `None` means unknown.
     """
 
     id: str
@@ -78,7 +79,10 @@ class History:
 
 
 def history_faults(history: History) -> Iterator[Fault]:
-    """What no schema can say: names that come twice, places that aren't there, lists of unlike length, moments that are none."""
+    """Yield faults beyond the schema.
+
+    They are duplicate names, missing places, lists of unequal length, and invalid moments.
+    """
     yield from twice("$.machines", [machine.fingerprint for machine in history.machines])
     yield from twice("$.runs", [(run.id, run.machine) for run in history.runs])
     yield from not_moments("$.runs", [run.at for run in history.runs])

@@ -1,8 +1,8 @@
-"""What is known of a metric by its name: what people call it, its unit and direction, which change matters, whether it gates.
+"""Metrics by name: title, unit and direction, smallest change that matters, whether it gates.
 
-Declared here is what the engine measures in any suite; what a suite measures besides is declared by the suite (`METRICS` of its
-package, found by `suites.base.find_metrics`). A metric that nobody declared takes the policy's default threshold, gates, and is
-called by its name.
+Declares the metrics of the engine in any suite; each suite declares its own (`METRICS` of its
+package, found by `suites.base.find_metrics`). An undeclared metric takes the policy's default
+threshold, gates, and is called by its name.
 """
 
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ from types import MappingProxyType
 from ci_bench.records.results import Better, Lane, Launch, Metric, Unit
 
 COMPILATION = "compile_"
-"""What the names of latencies of compilation begin with."""
+"""Prefix of the names of latencies of compilation."""
 
 RECORDED = "recorded_"
-"""What the names of numbers begin with that a benchmark of the user's reports to be shown, and that never gate."""
+"""Prefix of numbers that a user's benchmark reports for display, and that never gate."""
 
 IMPORTED = "imported"
 """The suite of what other tools' files hold."""
@@ -27,10 +27,11 @@ LEAST_BYTES = 1024**2
 class MetricKind:
     """A declared metric.
 
-    `title` is what people read, `name` what documents hold. `threshold` is the smallest relative change that matters between
-    runs of two moments; `None` takes the policy's default. `least` is the smallest change of bytes that matters, whatever its
-    share: the only one where base has none. What does not gate is shown, and fails nothing in any suite. `replaces` is the name
-    of what earlier versions measured in its place.
+    `title` is for people, `name` is used in documents. `threshold` is the smallest relative change
+    that matters between runs of two moments; `None` takes the policy's default. `least` is the
+    smallest change of bytes that matters, whatever its share: the only one if base has zero. A
+    metric that does not gate is shown, and fails nothing in any suite. `replaces` is the name of
+    the metric that earlier versions measured instead.
     """
 
     name: str
@@ -63,7 +64,7 @@ def _count(name: str, title: str) -> MetricKind:
 
 STEP_TIME = _time("step_time", "step time")
 DEVICE_TIME = _time("device_time", "device time", None)
-"""The step by the device's own clock, beside the host's."""
+"""The step by the device's own clock, in addition to the host's."""
 
 ZERO_GRAD = _time("zero_grad_time", "zeroing of gradients")
 STEP_PARTS = (
@@ -85,7 +86,7 @@ COMPILE_PHASES = (
     _time("compile_cold_kernels", "cold compilation, kernels", None, gates=False),
     _time("compile_cold_autotune", "cold compilation, autotuning", None, gates=False),
 )
-"""What a compilation from cold consists of, in the order of its phases; judged by their whole, `COMPILE_COLD`."""
+"""Phases of a cold compilation, in order; judged by their sum, `COMPILE_COLD`."""
 
 PEAK_ALLOCATED = _peak("peak_allocated", "peak allocated memory", 0.005)
 PEAK_RESERVED = _peak("peak_reserved", "peak reserved memory", 0.05)
@@ -116,7 +117,10 @@ OPS_CAPTURED = MetricKind(name="ops_captured", title="captured operations", unit
 """A smaller model has fewer of them."""
 
 SM_CLOCK = MetricKind(name="sm_clock", title="GPU clock", unit=Unit.HERTZ, better=Better.HIGHER, gates=False)
-"""What the multiprocessors ran at while an arm had its turns: one that draws more power may have been slowed down by it."""
+"""Clock rate of the multiprocessors during an arm's turns.
+
+An arm that draws more power may have been slowed down by it.
+"""
 
 ENERGY_PER_STEP = MetricKind(name="energy_per_step", title="energy per step", unit=Unit.JOULES, threshold=0.05)
 ENERGY_PER_ITEM = MetricKind(name="energy_per_item", title="energy per item", unit=Unit.JOULES, gates=False)
@@ -161,11 +165,11 @@ ENGINE: Mapping[str, MetricKind] = MappingProxyType(
         )
     }
 )
-"""What the engine measures in any suite, by name."""
+"""Metrics of the engine in any suite, by name."""
 
 
 REPLACED: Mapping[str, MetricKind] = MappingProxyType({kind.replaces: kind for kind in ENGINE.values() if kind.replaces})
-"""What took the place of a metric of earlier versions, by the name of that one."""
+"""Successors of metrics of earlier versions, by the name of the earlier one."""
 
 
 def duration(metric: str) -> MetricKind:
@@ -174,5 +178,5 @@ def duration(metric: str) -> MetricKind:
 
 
 def title_of(metric: str, kinds: Mapping[str, MetricKind] = ENGINE) -> str:
-    """What people call a metric; its name, where nobody declared it."""
+    """Return a metric's title, or its name if it is undeclared."""
     return kinds[metric].title if metric in kinds else metric

@@ -11,8 +11,9 @@ SeriesName = tuple[str, str]
 class OpenCase:
     """The metrics of a case that need more launches.
 
-    `worse` is how many more launches would decide those that look changed for the worse; 0 where none does. Where a budget does
-    not allow for all cases, they come first: one launch more tells little of them, all of these launches a verdict.
+    `worse` is how many more launches would decide the metrics that look worse; 0 without any. If a
+    budget does not allow for all cases, these come first: one more launch shows little, all of
+    these launches give a verdict.
     """
 
     metrics: frozenset[SeriesName]
@@ -20,6 +21,9 @@ class OpenCase:
 
 
 def open_metrics(cases: Mapping[str, OpenCase] | None, case: str) -> frozenset[SeriesName]:
-    """The open metrics of the case with this id; none where it is not open, or nobody was asked."""
+    """Return the open metrics of the case with this id.
+
+    None if it is not open, or was not judged.
+    """
     one = (cases or {}).get(case)
     return one.metrics if one else frozenset()

@@ -1,7 +1,7 @@
-"""What the reference arm of a case computes: its digests, how it stands beside base's, and what is concluded of that.
+"""Outputs of a case's reference arm: digests, comparison with base's, and conclusions.
 
-Owns values only. The tensors themselves lie in files beside the results document, named by their digest; they are written and
-compared by the engine.
+Owns values only. The tensors themselves are in files next to the results document, named by their
+digest; the engine writes and compares them.
 """
 
 import math
@@ -40,7 +40,7 @@ class Weights:
     ordered: str
 
     def same_as(self, other: "Weights") -> bool:
-        """Whether every weight has the same bytes.
+        """Return whether every weight has the same bytes.
 
         By name where the names are the same. Else by their order: the names are others, and the numbers may be the same.
         """
@@ -49,7 +49,7 @@ class Weights:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorError:
-    """One tensor of head's beside base's: how far it is off, and how far rounding explains, both in the tensor's own unit.
+    """A tensor of head compared with base's: error, and rounding error, both in the tensor's unit.
 
     `fault` says what else is wrong: another shape, missing, not finite. The figures are then unknown.
     """
@@ -61,13 +61,15 @@ class TensorError:
 
     @property
     def wrong(self) -> bool:
-        """Whether rounding does not explain it."""
+        """Return whether rounding does not explain it."""
         return bool(self.fault) or self.error is None or self.allowed is None or not self.error <= self.allowed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BesideBase:
-    """What came of comparing `tensors` of head's with base's, whose digest is `base`: the `worst` few, the worst first.
+    """Result of comparing `tensors` of head with base's, whose digest is `base`.
+
+    `worst` has a few, the worst first.
 
     `unknown` says why the figures cannot tell a right computation from a wrong one; empty where they can. `remark` is for the
     reader.
@@ -82,11 +84,11 @@ class BesideBase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReferenceOutputs:
-    """What one arm computed from the suite's seeds, in digests (SHA-256, hexadecimal).
+    """Outputs of one arm from the suite's seeds, in digests (SHA-256, hexadecimal).
 
-    `digest` is that of all `tensors` in their order, `inputs` that of what they were computed from, `drawn` that of the random
-    generators afterwards, `None` where nothing was drawn. `file` is the digest of the file that holds the tensors, `None` where
-    none was kept, and `remark` says why. `beside` is head's alone.
+    `digest` is that of all `tensors` in their order, `inputs` that of the inputs, `drawn` that of
+    the random generators afterwards, `None` if nothing was drawn. `file` is the digest of the file
+    that holds the tensors, `None` if none was kept, and `remark` says why. Only head has `beside`.
     """
 
     arm: str
@@ -101,7 +103,10 @@ class ReferenceOutputs:
     beside: BesideBase | None = None
 
     def apart_from(self, base: "ReferenceOutputs") -> str:
-        """What this computation does not begin with as base's does, so that no difference tells anything; empty if nothing."""
+        """Name what this computation starts with unlike base's, which bars a comparison.
+
+        Empty if nothing.
+        """
         if self.arm != base.arm:
             return f"base kept what {base.arm} computes, and head what {self.arm} does"
         differing = {"the start weights": not self.start.same_as(base.start), "the inputs": self.inputs != base.inputs}
@@ -110,7 +115,7 @@ class ReferenceOutputs:
 
 
 class Sameness(StrEnum):
-    """The word for what head computes, beside base."""
+    """Agreement of head's outputs with base's."""
 
     BITWISE = "bitwise"
     WITHIN_ROUNDING = "within_rounding"
@@ -119,13 +124,16 @@ class Sameness(StrEnum):
 
     @property
     def holds(self) -> bool:
-        """Whether head computes what base computes."""
+        """Return whether head computes what base computes."""
         return self in {Sameness.BITWISE, Sameness.WITHIN_ROUNDING}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputsFinding:
-    """Whether head's `arm` computes what base's does, of so many tensors, and the worst of them."""
+    """Comparison of the outputs of head's `arm` with base's.
+
+    It has the number of tensors, and the worst of them.
+    """
 
     arm: str
     verdict: Sameness

@@ -1,4 +1,4 @@
-"""What one arm's step consists of: operators, kernels and Python, with the user's lines, as a worker saw them under a profiler.
+"""Profile of one arm's step: operators, kernels and Python, with the user's lines.
 
 Owns the bounded table that travels from the worker into the results document, and how much of it there may be. No verdict
 depends on any of it, and no sample is in it.
@@ -16,10 +16,10 @@ MOST_NAME, MOST_PLACE, MOST_CODE, MOST_REASON = 200, 200, 160, 300
 
 
 class RowKind(StrEnum):
-    """What a row of a profile is."""
+    """Kind of a row of a profile."""
 
     OPERATOR = "operator"
-    """What the framework calls by name, on the host: ``aten::copy_``."""
+    """A framework call on the host: ``aten::copy_``."""
     KERNEL = "kernel"
     """Code that was compiled or runs on a device: ``cpp_fused_add_mul``."""
     PYTHON = "python"
@@ -61,7 +61,7 @@ class ProfileRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GraphBreak:
-    """Where the compiler gave up on one graph: the reason, the user's line (empty where unknown), how often."""
+    """A break of the compiler's graph: reason, user's line (empty if unknown), and count."""
 
     reason: str
     place: str = ""
@@ -78,7 +78,7 @@ class GeneratedKernel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bundle:
-    """A captured graph that goes wrong by itself, in a fresh process, too: the file's name, what it says, where it is kept.
+    """A captured graph that also fails in a fresh process: file name, message and path.
 
     `path` is relative to the results' folder, empty where the file was not kept.
     """
@@ -90,12 +90,12 @@ class Bundle:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Profile:
-    """One arm on one side, explained once, in a process of its own after the last launch.
+    """Profile of one arm on one side, taken once, in a separate process after the last launch.
 
-    `step_s` is the mean time of the quickest quarter of `steps` under the profiler; `None` where there is no profile: `unknown`
-    says why. Rows are those with the most seconds or bytes; `left_out` are more, of `left_out_s` seconds together. `notes` say
-    what could not be found out. `bundle` is there where a compiled graph of the arm is wrong by itself. `kernels` are
-    those that were generated, in their order.
+    `step_s` is the mean time of the quickest quarter of `steps` under the profiler; `None` without
+    a profile: `unknown` says why. Rows are those with the most seconds or bytes; `left_out` are
+    more, of `left_out_s` seconds together. `notes` list gaps. `bundle` is set if a compiled graph
+    of the arm fails in isolation. `kernels` are the generated ones, in order.
     """
 
     arm: str

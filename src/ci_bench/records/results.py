@@ -1,7 +1,7 @@
 """The results document: one run, its machine and source, and for each case what was planned and what was measured.
 
-Owns the raw evidence: samples, checks, loss traces, and what a display is told while they are taken. Statistics and verdicts
-are derived elsewhere (`judge`).
+Owns the raw evidence: samples, checks, loss traces, and the events for a display while they are
+taken. `judge` derives statistics and verdicts.
 """
 
 import re
@@ -19,14 +19,14 @@ Fact = str | int | float | bool | None
 
 
 class SideName(StrEnum):
-    """Which commit of the user's repository something was measured on."""
+    """Side of a measurement: the commit of the user's repository."""
 
     BASE = "base"
     HEAD = "head"
 
 
 class Status(StrEnum):
-    """How a planned case ended. Every planned case has exactly one."""
+    """Outcome of a planned case. Every planned case has exactly one."""
 
     OK = "ok"
     FAILED = "failed"
@@ -49,7 +49,7 @@ class Unit(StrEnum):
 
 
 class Better(StrEnum):
-    """Which direction of a metric is an improvement."""
+    """Direction of a metric that is an improvement."""
 
     LOWER = "lower"
     HIGHER = "higher"
@@ -65,9 +65,11 @@ class Lane(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Due:
-    """What a case owes: `checks` of each candidate arm, durations (`times`) of each arm, loss parity.
+    """Evidence that a case owes.
 
-    What is owed and isn't brought fails.
+    `checks` of each candidate arm, durations (`times`) of each arm, loss parity.
+
+    Missing evidence fails.
     """
 
     checks: tuple[str, ...] = ()
@@ -79,13 +81,15 @@ class Due:
 class Case:
     """One item of a suite with its parameters.
 
-    `id` is stable text such as ``training_loss/reviews[backend=inductor,precision=fp32]``: a case of another run is the same
-    case when its id is the same. `arms` are the ways of running it; `reference` is one of them. `details` names metrics that
-    are shown with their verdict, but never fail a run: the parts of a step whose whole is judged, say. `title` is what people
-    call it; empty where that is its id. `threshold` is the smallest relative change of its times that counts, where that is less
-    than the policy's: a case is planned by code under test, which may ask for more and not for less. `stages` are the worker
-    stages that it was planned with, filled in by `planning`: a kind, and its arms where these are not all (``alone eager``).
-    `body` is a digest of the benchmark's own code, empty where that is not known.
+    `id` is stable text such as ``training_loss/reviews[backend=inductor,precision=fp32]``: a case
+    of another run is the same case when its id is the same. `arms` are the ways of running it;
+    `reference` is one of them. `details` names metrics that are shown with their verdict, but never
+    fail a run, such as the parts of a step that is judged as a whole. `title` is for people; empty
+    if it is the id. `threshold` is the smallest relative change of its times that counts, if that
+    is less than the policy's: a case is planned by code under test, which may only ask for more
+    precision. `stages` are its planned worker stages, filled in by `planning`: a kind, and its arms
+    if these are not all (``alone eager``). `body` is a digest of the benchmark's own code, empty if
+    unknown.
     """
 
     id: str
@@ -121,17 +125,18 @@ class Launch:
 samples_of = reader(Launch, "values")
 """The values of launches as bytes, a list as long: what reads all of a document looks at them so."""
 has_samples = filled(Launch, "values")
-"""Whether any of these launches has a sample."""
+"""Returns whether any of these launches has a sample."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
     """A named series of samples with unit and direction, for one arm, grouped by launch.
 
-    A single number (a peak, a count) is a series of one value per launch. `calls` is the number of calls timed together in
-    one sample; the values are already divided by it. `items` is how many rows, images or tokens one call processes, so that
-    throughput is items / value; `None` where that means nothing. `title` is what another tool calls it; of a metric that the
-    engine or a suite declares, the declaration's title is the one that is read.
+    A single number (a peak, a count) is a series of one value per launch. `calls` is the number of
+    calls timed together in one sample; the values are already divided by it. `items` is how many
+    rows, images or tokens one call processes, for a throughput of items / value; `None` if that
+    means nothing. `title` is another tool's name for it; declared metrics use the title of the
+    declaration.
     """
 
     name: str
@@ -160,7 +165,10 @@ SHORT_OF_MEMORY = "short_of_memory"
 LARGEST_BATCH = "largest_batch"
 """The fact of how many rows were found to fit."""
 SIZE_FACTS = (LARGEST_BATCH, "largest_batch_bytes", "largest_batch_limit_bytes", "largest_batch_search")
-"""All that is told of it: besides, what those rows take, what was allowed, and what ended the search."""
+"""All facts about it.
+
+The others are the bytes of those rows, the limit, and what ended the search.
+"""
 GRAPHED = "graphed"
 """The check that a step was replayed from a CUDA graph, where that was asked for."""
 WITHIN_BUDGET = "within_budget"
@@ -173,7 +181,7 @@ SETUP = "setup"
 class Check:
     """A yes/no/unknown about one arm of a case, with what was seen.
 
-    One that is `informative` is shown, but never fails a run: what another tool would have said, say.
+    An `informative` check is shown, but never fails a run, such as another tool's verdict.
     """
 
     name: str
@@ -184,7 +192,7 @@ class Check:
 
 
 class Role(StrEnum):
-    """What a training run is for in the parity evidence."""
+    """Role of a training run in the parity evidence."""
 
     REFERENCE = "reference"
     CANDIDATE = "candidate"
@@ -199,7 +207,7 @@ class Role(StrEnum):
 
 
 class Masks(StrEnum):
-    """Whether the candidate's dropout masks match the reference's, as found by a probe."""
+    """Result of a probe: whether the candidate's dropout masks match the reference's."""
 
     NO_DROPOUT = "no_dropout"
     ALIGNED = "aligned"
@@ -221,11 +229,14 @@ class NonFinite:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankSeries:
-    """What each rank saw of a training of several processes, by rank and step; `None` where that is no number, or not its to see.
+    """Series of each rank in a training of several processes, by rank and step.
 
-    `loss` is of the rank's own rows where each has some (`own_rows`), else of the whole batch; `grad_norm` the norm of all
-    gradients as this rank has them. Of a reference, which is one process, `loss` is what each rank's rows cost it, and `rows` how
-    many these are. So many ranks in a row (`sharing`) have the rows of all of them together.
+    `None` if it is not a number, or not visible to the rank.
+
+    `loss` is of the rank's own rows if each has some (`own_rows`), else of the whole batch;
+    `grad_norm` the norm of all gradients as this rank has them. Of a reference, which is one
+    process, `loss` is what each rank's rows cost it, and `rows` how many these are. `sharing`
+    consecutive ranks have the rows of all of them together.
     """
 
     own_rows: bool
@@ -274,7 +285,7 @@ class Trace:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArmMasks:
-    """What the mask probe found for one candidate arm."""
+    """Result of the mask probe for one candidate arm."""
 
     arm: str
     masks: Masks
@@ -317,7 +328,7 @@ class Failure:
 
     @property
     def of_compiler(self) -> bool:
-        """Whether the reason, or the log, names an error that torch raises where a compiler fails."""
+        """Return whether reason or log name an error that torch raises if a compiler fails."""
         return _OF_COMPILER.search(f"{self.reason}\n{self.log_tail}") is not None
 
 
@@ -325,8 +336,9 @@ class Failure:
 class Block:
     """The machine while one block of turns of one launch was taken.
 
-    `facts` are its condition (clocks, power, temperature; load). `redone` holds why earlier attempts at the block were thrown
-    away; `doubt` why the last one, which stayed, is doubtful all the same.
+    `facts` are its condition (clocks, power, temperature; load). `redone` holds why earlier
+    attempts at the block were discarded; `doubt` why the last one, which was kept, is still
+    doubtful.
     """
 
     launch: int
@@ -337,7 +349,7 @@ class Block:
 
 
 class Phase(StrEnum):
-    """What the wall time of a run goes into."""
+    """Phase that a run spends wall time in."""
 
     START = "start"
     """Processes start and import."""
@@ -348,13 +360,13 @@ class Phase(StrEnum):
     """First calls, which compile what is compiled."""
     WARM_UP = "warm_up"
     SAMPLES = "samples"
-    """What figures come from; all else serves it."""
+    """Samples, which figures are computed from; all other phases serve them."""
     HAND_OVER = "hand_over"
     """Between samples: orders, answers, the other side's turn to settle."""
     EXPLAIN = "explain"
-    """What a step consists of, looked at once all samples are taken."""
+    """Profiling of steps, after all samples are taken."""
     CHECKS = "checks"
-    """Whether what is timed is right: verification, refereed calls, what programs say in the end."""
+    """Correctness of the timed work: verification, refereed calls, final reports of programs."""
     JUDGE = "judge"
     WRITE = "write"
 
@@ -371,7 +383,10 @@ class Spent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin:
-    """Where a launch of a case in a merged document is from: the place of its run in `Results.parts`, and its number there."""
+    """Origin of a case's launch in a merged document.
+
+    It is the place of its run in `Results.parts`, and its number there.
+    """
 
     launch: int
     part: int
@@ -382,10 +397,11 @@ class Origin:
 class CaseResult:
     """The one row of the ledger for one planned case, with all evidence that was gathered before it ended.
 
-    `facts` are for the reader (parameters, operations per step); no verdict depends on them. `blocks` tell of the machine, block
-    by block, in the order taken. `outputs` is what the reference arm computed, `None` where the suite keeps nothing of it.
-    `spent` is where the case's time went. `origins` are of merged documents alone, one for each launch. `profiles` are what the
-    steps of arms consist of, where that was looked at.
+    `facts` are for the reader (parameters, operations per step); no verdict depends on them.
+    `blocks` describe the machine, block by block, in the order taken. `outputs` is what the
+    reference arm computed, `None` if the suite keeps none. `spent` is the case's time by phase.
+    Only merged documents have `origins`, one for each launch. `profiles` are those of the arms'
+    steps, if they were taken.
     """
 
     case: Case
@@ -405,13 +421,13 @@ class CaseResult:
 
     @property
     def out_of_budget(self) -> bool:
-        """Whether the budget was spent before all of the case's first launch was measured."""
+        """Return whether the budget ran out before all of the case's first launch was measured."""
         return self.status is Status.NOT_RUN and any(check.name == WITHIN_BUDGET for check in self.checks)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """How far a stage has come: `done` of `total` samples or steps of `arm`."""
+    """Progress of a stage: `done` of `total` samples or steps of `arm`."""
 
     arm: str
     done: int
@@ -420,10 +436,10 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """Which stage of which case, how many of all stages are done, how far this one has come.
+    """Progress of a run: stage and case, finished stages, progress of this stage.
 
-    `sides` says whose code it is, where there are two. `ended` is the status a stage ended with, `None` while it goes on.
-    Launches count from 0.
+    `sides` says whose code it is, if there are two. `ended` is the status a stage ended with,
+    `None` while it runs. Launches count from 0.
     """
 
     case: str
@@ -448,7 +464,7 @@ class Environment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """What was measured: the user's repository at a commit. `None` where there is no repository.
+    """The measured source: the user's repository at a commit. `None` without a repository.
 
     `chosen_by` says in words how the base commit of a paired run was chosen; head is what is checked out. `own_plan` says that
     the side's own tree planned its cases, where the other side planned its own.
@@ -462,7 +478,7 @@ class Source:
 
 
 class RunState(StrEnum):
-    """Whether the run came to its end."""
+    """Completeness of the run."""
 
     PARTIAL = "partial"
     COMPLETE = "complete"
@@ -479,7 +495,10 @@ class WorkflowRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lease:
-    """Which part of a larger run this one measured for it: that run's id, the lease's number in it, and which attempt at it."""
+    """The part of a larger run that this one measured.
+
+    It holds that run's id, the lease's number in it, and the attempt.
+    """
 
     run: str
     number: int

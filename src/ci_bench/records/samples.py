@@ -1,7 +1,7 @@
 """Samples in little memory: a float of Python takes 32 bytes in a tuple, and 8 among bytes.
 
-Owns how a field of many floats is kept, which nobody who reads it notices, and the way past the tuple for whoever reads the
-samples of many series at once. What a sample is, `results` says.
+Owns how a field of many floats is stored, invisibly to readers, and a shortcut past the tuple for
+reading the samples of many series together. `results` defines samples.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,8 +19,8 @@ T = TypeVar("T")
 def compact(name: str) -> Callable[[type[T]], type[T]]:
     """Have a field of a slotted dataclass, which is set to a tuple and read as one, keep floats as bytes.
 
-    What begins with anything but a float is kept as it is. Floats are read as they were written, to the bit; an integer among
-    them is read as a float, as it is from a document.
+    A value whose first item is not a float is kept as it is. Floats are read as they were written,
+    to the bit; an integer among them is read as a float, as it is from a document.
     """
 
     def decorate(of: type[T]) -> type[T]:
@@ -52,12 +52,12 @@ class _Compact(property):
 
 @cache
 def _floats(width: int) -> Struct:
-    """So many bytes as floats."""
+    """Return the format of `width` bytes as floats."""
     return Struct(f"{width // FLOAT_BYTES}d")
 
 
 def filled(of: type[T], name: str) -> Callable[[Iterable[T]], bool]:
-    """What tells whether a compact field of any of these values holds something, without reading it."""
+    """Return a test whether a compact field of any value is filled. It does not read the field."""
     held_of = vars(of)[name].held_of
 
     def is_filled(every: Iterable[T]) -> bool:
@@ -67,7 +67,10 @@ def filled(of: type[T], name: str) -> Callable[[Iterable[T]], bool]:
 
 
 def reader(of: type[T], name: str) -> Callable[[Iterable[T]], list[bytes]]:
-    """What reads a compact field of many values as bytes, eight for each float, without making tuples."""
+    """Return a reader of a compact field of many values as bytes.
+
+    It takes eight bytes for each float, and makes no tuples.
+    """
     held_of = vars(of)[name].held_of
 
     def read(every: Iterable[T]) -> list[bytes]:

@@ -45,7 +45,10 @@ class _Compiler:
         self._made: dict[str, Check] = {}
 
     def check(self, node: Mapping[str, Any]) -> Check:
-        """The check of one subschema. Beside `$ref`, `anyOf` and `if` only silent keywords are understood."""
+        """Return the check of one subschema.
+
+        Next to `$ref`, `anyOf` and `if` only silent keywords are understood.
+        """
         words = node.keys() - _SILENT
         if not words <= _KNOWN:
             return _no
@@ -62,7 +65,7 @@ class _Compiler:
         return _by_type(made) if names else _no
 
     def is_sound(self, reference: str, value: Any) -> bool:
-        """Whether a value is certainly sound under a reference to a definition."""
+        """Return whether a value is certainly sound under a reference to a definition."""
         name = reference.removeprefix(_DEFINITIONS)
         return name != reference and self._definition(name)(value)
 
@@ -155,7 +158,7 @@ def _any(branches: Iterable[Check]) -> Check:
 
 
 def _all_differ(values: Any) -> bool:
-    """Whether no item comes twice, for items that are no lists or mappings."""
+    """Return whether no item comes twice, if no item is a list or mapping."""
     return all(isinstance(value, str | int | float) for value in values) and len({*values}) == len(values)
 
 
@@ -170,7 +173,10 @@ def _one_of(allowed: Iterable[Any]) -> Check:
 
 
 def _by_type(made: Mapping[str, Check]) -> Check:
-    """The check for the type that a value has, exactly: a mapping with a field twice is of a type of its own."""
+    """Return the check for the exact type of a value.
+
+    A mapping with a duplicate field has another type.
+    """
     types: dict[type, Check] = {}
     for name, check in made.items():
         types |= dict.fromkeys(_TYPES[name], check)
@@ -243,7 +249,10 @@ def _all_finite(values: Any) -> bool:
 
 
 def _plain_numbers(form: Mapping[str, Any]) -> Check | None:
-    """The check of a whole list of numbers at once, in a fraction of the time; `None` for lists of anything else."""
+    """Return the check of a whole list of numbers, which takes a fraction of the time.
+
+    `None` for lists of anything else.
+    """
     if form.get("type") not in ("number", "integer"):
         return None
     types: set[type] = {*_TYPES[form["type"]]}

@@ -1,7 +1,8 @@
-"""Which name was meant by one that is not known: the nearest spelling, or the place in a schema where that very name belongs.
+"""Suggestions for an unknown name: the nearest spelling, or the place of that name in a schema.
 
-Pure. A hint that is wrong costs more than none: `mode` is no misspelt `model` where other suites have a `mode`. So a name that a
-schema knows close by is sent there, and only what a slip of the fingers in every third character explains counts as near.
+Pure. A wrong hint costs more than none: `mode` is not a misspelt `model` if other suites have a
+`mode`. So a name that the schema has close by gets that place as its hint, and only names within
+one typing error in every third character count as near.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,10 @@ NESTED = ("items", "then", "else")
 ALTERNATIVES = ("anyOf", "oneOf", "allOf")
 
 Places = Mapping[str, Sequence[str]]
-"""Where a schema has a field, by its name: ``run``, ``suites.transformers.model``, or the empty text for the top."""
+"""Places of a field in a schema, by its name.
+
+Examples are ``run``, ``suites.transformers.model``, and the empty text for the top.
+"""
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
@@ -30,7 +34,7 @@ def meant(word: Any, known: Sequence[str]) -> str:
 
 
 def unknown_field(name: str, known: Sequence[str], place: Sequence[str], places: Places) -> str:
-    """What to say of a field that a mapping at `place` does not have; `places` are those of the whole schema."""
+    """Describe an unknown field of a mapping at `place`; `places` are those of the whole schema."""
     near = _near(name, known)
     homes = _homes(name, place, places)
     if not homes or (near and (near.rstrip("s") == name.rstrip("s") or not _are_kin(homes, place))):
@@ -42,7 +46,7 @@ def unknown_field(name: str, known: Sequence[str], place: Sequence[str], places:
 
 
 def find_places(schema: Mapping[str, Any]) -> Places:
-    """Where a JSON Schema has which field. Only its own definitions are followed."""
+    """Return the places of all fields in a JSON Schema. Only its own definitions are followed."""
     found: dict[str, dict[str, None]] = {}
     for name, place in _walk(schema, schema, "", frozenset()):
         found.setdefault(name, {})[place] = None
@@ -50,7 +54,7 @@ def find_places(schema: Mapping[str, Any]) -> Places:
 
 
 def _walk(node: Any, root: Mapping[str, Any], place: str, seen: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Each field with its place. What refers to itself is followed once."""
+    """Yield each field with its place. A schema that refers to itself is followed once."""
     if not isinstance(node, Mapping):
         return
     target = str(node.get("$ref", ""))
@@ -75,7 +79,10 @@ def _homes(name: str, place: Sequence[str], places: Places) -> list[str]:
 
 
 def _are_kin(homes: Sequence[str], place: Sequence[str]) -> bool:
-    """Whether one of the homes is inside of the place or beside it, as another suite is: then the name was no slip."""
+    """Return whether one of the homes is inside of the place or next to it, as another suite is.
+
+    Then the name was not a typing error.
+    """
     here = ".".join(place)
     return any(home.startswith(f"{here}.") or home.rpartition(".")[0] == here.rpartition(".")[0] for home in homes if home)
 
@@ -88,13 +95,13 @@ def _near(word: str, known: Sequence[str]) -> str | None:
 
 
 def _is_near(word: str, name: str) -> bool:
-    """Whether one is the beginning of the other, or a slip in every third character at most makes one of the other."""
+    """Return whether one is a prefix of the other, or differs by one slip per three characters."""
     begins = name.startswith(word) or word.startswith(name)
     return begins or slips(word.lower(), name.lower()) <= max(1, len(word) // 3)
 
 
 def slips(one: str, other: str) -> int:
-    """How many characters are left out, added, wrong, or swapped with the next (optimal string alignment distance).
+    """Count the characters missing, added, wrong, or swapped (optimal string alignment distance).
 
     https://en.wikipedia.org/wiki/Damerau-Levenshtein_distance#Optimal_string_alignment_distance
     """

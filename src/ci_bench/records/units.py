@@ -1,4 +1,4 @@
-"""What is known of each unit: how a change in it is called, in which sizes it is shown, and whether it is of time. One table.
+"""Properties of units: names of changes, display sizes, whether it is a time. One table.
 
 How numbers are written is each renderer's business (`report.text`, `judge.wording`); units as other tools write them are in
 `formats.units`.
@@ -43,7 +43,7 @@ TIMES = frozenset(unit for unit, facts in UNITS.items() if facts.is_time)
 
 
 def worse_and_better(unit: Unit, better: Better) -> tuple[str, str]:
-    """What a change for the worse, and one for the better, is called, by the metric's direction."""
+    """Return the words for a change for the worse and for the better, by the metric's direction."""
     if better is Better.HIGHER:
         return "lower", "higher"
     return ("higher", "lower") if unit is Unit.PER_SECOND else (UNITS[unit].grown, UNITS[unit].shrunk)
@@ -57,7 +57,7 @@ def seconds(text: str) -> float:
     """A duration as people write it, in seconds: ``5m``, ``90s``, ``1h30m``; a number without a unit is seconds.
 
     Raises:
-        ValueError: the text is none of these.
+        ValueError: the text has another form.
     """
     try:
         return float(text)
