@@ -1,7 +1,7 @@
 """ci-bench: gate pull requests on GPU performance and loss parity.
 
-`benchmark`, `inputs` and `record` are what benchmarks of one's own are written with (docs/suites/functions.md); `step`,
-`Step` and `perturb` what a training loop of one's own calls or yields (docs/suites/command.md).
+Write your own benchmarks with `benchmark`, `inputs` and `record` (docs/suites/functions.md). A
+custom training loop calls or yields `step`, `Step` and `perturb` (docs/suites/command.md).
 """
 
 from typing import TYPE_CHECKING

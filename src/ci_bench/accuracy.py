@@ -1,4 +1,4 @@
-"""How far rounding may move a candidate's accuracy: the rule that judges it, and when so much is known that it is decided.
+"""Bound on how far rounding may move a candidate's accuracy, and when the verdict is certain.
 
 Runs of the reference that differ by rounding (or by dropout masks) alone are the candidate's peers. Of n peers with mean m and
 standard deviation s a candidate may be off by ``max(1 point, t(0.995, n - 1) s sqrt(1 + 1/n))``. Peers are whole trainings, most
@@ -34,7 +34,10 @@ def spread_of(groups: Sequence[Sequence[float]]) -> float | None:
 
 
 def limit_of(groups: Sequence[Sequence[float]]) -> float:
-    """How far the mean of a candidate's accuracies, one for each group, may be from that of its peers."""
+    """Return how far a candidate's mean accuracy may be from its peers'.
+
+    There is one accuracy for each group.
+    """
     spread = spread_of(groups)
     if spread is None:
         return MARGIN
@@ -43,14 +46,18 @@ def limit_of(groups: Sequence[Sequence[float]]) -> float:
 
 
 def certain_limit(peers: Sequence[float], *, missing: int) -> float:
-    """How far from the mean of `peers` (one or more) a candidate may be and hold whatever `missing` further peers would show.
+    """Return the largest distance from the mean of `peers` at which a candidate certainly holds.
 
-    With k peers of mean a and sum of squares S about it, m missing ones and n = k + m: for a given sum of the missing ones s is
-    smallest where they are all alike, ``a + y`` say. The mean is then ``m y / n`` further, and
-    ``s^2 = (S + k m y^2 / n) / (n - 1)``. So what is left to the candidate is the smallest, over y, of
-    ``max(1 point, q sqrt(S + k m y^2 / n)) - m |y| / n`` with ``q = t(0.995, n - 1) sqrt((1 + 1/n) / (n - 1))``. It lies where
-    the second term of the maximum takes over from the first, or where that one is smallest by itself. Below 0 where nothing is
-    certain: beside one peer, many others far from it move the mean by more than they allow.
+    It holds for any accuracy of the `missing` further peers; `peers` has one or more.
+
+    With k peers of mean a and sum of squares S about it, m missing ones and n = k + m: for a given
+    sum of the missing ones s is smallest if they are all equal, for example ``a + y``. The mean is
+    then ``m y / n`` further, and ``s^2 = (S + k m y^2 / n) / (n - 1)``. So what is left to the
+    candidate is the smallest, over y, of ``max(1 point, q sqrt(S + k m y^2 / n)) - m |y| / n`` with
+    ``q = t(0.995, n - 1) sqrt((1 + 1/n) / (n - 1))``. Its minimum is at the point where the second
+    term of the maximum exceeds the first, or at the minimum of the second term. It is below 0 if
+    nothing is certain: with one peer, many others far from it move the mean by more than they
+    allow.
     """
     if not missing:
         return limit_of([peers])
@@ -68,7 +75,7 @@ def certain_limit(peers: Sequence[float], *, missing: int) -> float:
 
 
 def is_certain(accuracy: float, peers: Sequence[float], *, missing: int) -> bool:
-    """Whether a candidate of this accuracy holds, whatever `missing` further peers would show."""
+    """Return whether a candidate of this accuracy holds for any `missing` further peers."""
     return abs(accuracy - statistics.fmean(peers)) <= certain_limit(peers, missing=missing) + ROUNDING
 
 

@@ -26,7 +26,7 @@ MOST_REASON = 1000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BasePlan:
-    """What base's own tree plans.
+    """The plan of base's own tree.
 
     `rows` are the rows of base's document: what both sides plan, with base's case, waiting to be measured, and what only base
     plans, ended. `suites` are base's own suites, by name, where its tree brings some.
@@ -38,7 +38,7 @@ class BasePlan:
 
 @dataclass(kw_only=True, slots=True)
 class _Planned:
-    """What came of planning entries: cases, and why those of a suite are not known."""
+    """Result of planning entries: cases, and reasons why those of a suite are unknown."""
 
     cases: list[Case] = field(default_factory=list)
     faults: dict[str, tuple[Status, str]] = field(default_factory=dict)
@@ -86,7 +86,10 @@ def _suite(name: str, plugin: Plugin, tree: Tree, suites: dict[str, Suite]) -> S
 
 
 def _there(entry: SuiteEntry, folder: Path) -> Mapping[str, Any]:
-    """The entry's options, with those paths of benchmarks alone that base's tree has. Raises `NothingInTree` without any."""
+    """Return the entry's options with only those benchmark paths that base's tree has.
+
+    Raises `NothingInTree` without any.
+    """
     paths = entry.options.get("path")
     if entry.suite != FUNCTIONS or not isinstance(paths, list | tuple):
         return entry.options
@@ -97,7 +100,7 @@ def _there(entry: SuiteEntry, folder: Path) -> Mapping[str, Any]:
 
 
 def _is_absent(entry: SuiteEntry, folder: Path) -> bool:
-    """Whether base's tree has nothing of the files that an entry is planned from."""
+    """Return whether base's tree has none of the files that an entry is planned from."""
     if entry.suite not in BUILT_IN:
         return False
     reads: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = getattr(find_suite(entry.suite), "reads", None)
@@ -108,8 +111,8 @@ def _is_absent(entry: SuiteEntry, folder: Path) -> bool:
 def _renumbered(own: Sequence[Case], ours: Mapping[str, Case]) -> Iterator[Case]:
     """Base's cases, each under head's id of the same benchmark.
 
-    A benchmark's name has its file in front where another file has one of that name, so that a new file can change the ids of
-    others: the same function at the same point is the same case.
+    A benchmark's name is prefixed with its file if another file has a benchmark of that name, so a
+    new file can change the ids of others: the same function at the same point is the same case.
     """
     ids = {case.id for case in own}
     added = {_place(case): case for case in ours.values() if case.id not in ids and case.suite == FUNCTIONS}
@@ -119,7 +122,7 @@ def _renumbered(own: Sequence[Case], ours: Mapping[str, Case]) -> Iterator[Case]
 
 
 def _place(case: Case) -> tuple[str, ...]:
-    """Where a case of `functions` is written, and its point."""
+    """Return the file and function of a case of `functions`, and its point."""
     return tuple(str(case.params.get(name)) for name in ("file", "function", "point"))
 
 

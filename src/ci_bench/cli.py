@@ -1,4 +1,7 @@
-"""The entry point: argv and environment to settings, errors to an exit code. What each command does is in `commands`."""
+"""The entry point: argv and environment to settings, errors to an exit code.
+
+`commands` holds the commands.
+"""
 
 import argparse
 import gc
@@ -45,7 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _print_anything() -> None:
-    """A terminal or log that cannot show a sign gets a question mark instead: a verdict must not be lost for want of one."""
+    """Print a question mark for characters that a terminal or log cannot show.
+
+    A verdict must not be lost because of one.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="replace")
@@ -63,7 +69,8 @@ def _act(flags: argparse.Namespace) -> int:
 def _load_numpy(environ: MutableMapping[str, str]) -> None:
     """Load numpy and SciPy's functions without the threads that their linear algebra starts, half of what it takes.
 
-    The judge has no matrices that would gain by them. What is measured gets the environment as it was.
+    The judge has no matrices that would benefit from threads. Measured processes get the original
+    environment.
     """
     if _THREADS in environ:
         return

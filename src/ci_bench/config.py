@@ -1,7 +1,8 @@
 """ci-bench.yml and flags into one frozen `Config`.
 
-Owns how the configuration is found, checked and complained about. Each suite's own module makes cases of its options; their
-form is in `schemas/config.json` with everything else, so that all complaints come together.
+Owns how the configuration is found, checked and complained about. Each suite's own module makes
+cases of its options; their form is in `schemas/config.json` with everything else, so all faults are
+reported together.
 
 YAML is read with line numbers: text in; plain values, the line of each JSON path, and faults out. It reads what JSON can say,
 spelled as in YAML 1.2's core schema: PyYAML's own rules make `5e-4` a text and `no` a boolean. Anchors and aliases may be used,
@@ -177,7 +178,7 @@ METRIC = re.compile(r"[a-z0-9_]{1,60}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overrides:
-    """What flags set in place of the file's `run`; `None` leaves the file's word."""
+    """Flags that override the file's `run`; `None` keeps the file's value."""
 
     device: str | None = None
     threads: int | None = None
@@ -196,12 +197,13 @@ def load_config(
 ) -> Config:
     """Read, check and apply flags. `None` reads the embedded configuration.
 
-    Paths of `benchmarks` are measured in place of what the file has measured: its run and its policy count.
+    Paths of `benchmarks` replace the file's suites: its run and its policy still count.
 
-    `more_suites` maps the name of a plugin's suite to the JSON Schema of one of its entries; what the file itself names under
-    `plugins` needs none, and any mapping is an entry of it then. With `tree`, the folders that the measured code lies in, what is
-    named by import path is looked for there. Raises `BadConfig` with every fault,
-    one on each line, as ``ci-bench.yml:12: run.launchs: unknown field; did you mean 'launches'?``.
+    `more_suites` maps the name of a plugin's suite to the JSON Schema of one of its entries; what
+    the file itself names under `plugins` needs none, and any mapping is an entry of it then. With
+    `tree`, the folders of the measured code, names by import path are looked up there. Raises
+    `BadConfig` with every fault, one on each line, as
+    ``ci-bench.yml:12: run.launchs: unknown field; did you mean 'launches'?``.
     """
     given = {name: value for name, value in asdict(overrides or Overrides()).items() if value is not None}
     name = BUILT_IN if path is None else str(path)
@@ -219,7 +221,9 @@ def load_config(
 
 
 def named_plugins(path: Path | None) -> dict[str, str]:
-    """The suites that a configuration takes from the measured tree: import paths by name. What is wrong there is left out.
+    """Return the suites that a configuration takes from the measured tree: import paths by name.
+
+    Faulty entries are left out.
 
     Raises `BadConfig` where the file cannot be read.
     """
@@ -237,7 +241,7 @@ def function_entries(path: Path | None, benchmarks: Sequence[str]) -> tuple[Mapp
 
 
 def _with_benchmarks(parsed: Parsed, benchmarks: Sequence[str]) -> Parsed:
-    """The document with paths of benchmarks in place of its suites, and without what it says of suites that are gone."""
+    """Replace the document's suites by paths of benchmarks, without settings of removed suites."""
     if not benchmarks or not isinstance(parsed.value, Mapping):
         return parsed
     kept = {name: value for name, value in parsed.value.items() if name not in {"suites", "plugins"}}
@@ -334,7 +338,7 @@ def _idle_faults(raw: Any, known: Iterable[str]) -> Iterator[Fault]:
 def _metric_faults(raw: Any, metrics: Mapping[str, MetricKind]) -> Iterator[Fault]:
     """A threshold for a metric that nothing measures, or that fails nothing, would be no threshold at all.
 
-    What the suite `command` measures is named by the commands' own tools, so that any name may be one of theirs.
+    The commands' own tools name the metrics of suite `command`, so any name may be one of theirs.
     """
     policy = _mapping(_mapping(raw).get("policy"))
     own = {f"$.policy.suites.{suite}": entry for suite, entry in _mapping(policy.get("suites")).items() if suite != "command"}
@@ -351,7 +355,7 @@ def _metric_faults(raw: Any, metrics: Mapping[str, MetricKind]) -> Iterator[Faul
 
 
 def _plugin_faults(raw: Any) -> Iterator[Fault]:
-    """A plugin with the name of a suite of ours would be one of the two, and nobody could tell which."""
+    """Yield a fault for each plugin with the name of a built-in suite, which would be ambiguous."""
     for name in _mapping(_mapping(raw).get("plugins")):
         if name in _own_suites():
             yield Fault(f"$.plugins.{name}", "a suite of this name ships with ci-bench; choose another one")

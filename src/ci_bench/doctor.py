@@ -1,6 +1,8 @@
-"""What this machine has and lacks for measuring, in words a user can act on. The parent's half needs no torch.
+"""Report on this machine's readiness to measure, in words a user can act on.
 
-Torch is asked in a worker of its own, exactly as a run would.
+The parent's half needs no torch.
+
+A separate worker loads torch, exactly as in a run.
 """
 
 import os
@@ -65,13 +67,16 @@ def examine(environ: Mapping[str, str]) -> tuple[Finding, ...]:
 
 
 def noise_config() -> Config:
-    """How the noise is measured: a few short launches of base and head, which are the same."""
+    """Return the configuration that measures noise.
+
+    It has a few short launches of base and head, which are equal.
+    """
     run = RunOptions(threads=1, sampling=Sampling.FIXED, launches=NOISE_LAUNCHES, blocks=6, sample_s=0.01, warmup_s=1.0)
     return Config(entries=(), run=run)
 
 
 def noise_floor(base: Results, head: Results) -> NoiseFloor | None:
-    """How far the machine differs from itself: the spread of launches of the same code against itself, median over canaries.
+    """Return the machine's noise: the spread of launches of the same code, median over canaries.
 
     The spread of one launch with so few of them is itself known to a factor of two at best: a first impression, no calibration.
     """
@@ -138,7 +143,10 @@ def _machine() -> Iterator[Finding]:
 
 
 def _addresses() -> Finding:
-    """Whether both sides of a launch may lie at the same addresses. Where not, a gate takes more launches, and is as right."""
+    """Report whether both sides of a launch can use the same addresses.
+
+    If not, a gate takes more launches, and is equally correct.
+    """
     with started_alike() as usual:
         pass
     if usual is not None:
@@ -160,7 +168,7 @@ def _compilers(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _torch(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """What torch sees, from a worker."""
+    """Report torch's view of the machine, from a worker."""
     if _version("torch") is None:
         return
     with make_folder() as folder:
@@ -201,7 +209,10 @@ def _loaded_each_time() -> Iterator[str]:
 
 
 def _exclusive() -> Iterator[str]:
-    """What it means that a GPU takes one process at a time: a paired run then has no room for both sides."""
+    """Describe exclusive mode of a GPU.
+
+    It takes one process at a time, so a paired run cannot hold both sides.
+    """
     for cards in vendors.look():
         for card in cards.cards:
             if card.exclusive:
@@ -210,7 +221,10 @@ def _exclusive() -> Iterator[str]:
 
 
 def _no_gpu(identity: Mapping[str, Fact]) -> Finding:
-    """Whether a driver is here that torch cannot use: the one it was built for, if that is here."""
+    """Report a driver that torch cannot use, if present.
+
+    It looks for the driver that torch was built for.
+    """
     meant = vendors.built_for(identity)
     here = [vendor for vendor in vendors.VENDORS if shutil.which(vendor.command)]
     if meant is not None and meant in here:
@@ -238,7 +252,10 @@ def _probe(environ: Mapping[str, str], folder: Path) -> Mapping[str, Fact]:
 
 
 def _version(package: str) -> str | None:
-    """The version of a package whose files are there; what is left of a broken removal is no package. Imports nothing."""
+    """Return the version of a package whose files exist; remains of a broken removal do not count.
+
+    Imports nothing.
+    """
     with suppress(PackageNotFoundError):
         return version(package) if find_spec(package) else None
     return None

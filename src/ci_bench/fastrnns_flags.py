@@ -1,8 +1,8 @@
-"""`ci-bench fastrnns`: the flags of PyTorch's ``benchmarks/fastrnns/bench.py``, and what it printed. Does nothing by itself.
+"""`ci-bench fastrnns`: flags and output format of PyTorch's ``benchmarks/fastrnns/bench.py``. Pure.
 
-Flags become a configuration of the suite `fastrnns`. What differs from the old tool: the device is chosen where none is named,
-warm-up goes on until the times are steady, rounds are shared out to fresh processes, and without `--nloops` there are as many
-as the times need.
+Flags become a configuration of the suite `fastrnns`. Differences from the old tool: the device is
+chosen if none is named, warm-up continues until the times are steady, rounds are distributed over
+fresh processes, and without `--nloops` there are as many as the times need.
 """
 
 import argparse
@@ -49,20 +49,20 @@ RUN_FLAGS = {
     "launches": "--launches",
     "threads": "--threads",
 }
-"""The flags of what is measured that are no options of an entry, by where argparse keeps their values."""
+"""Flags for measuring that are not options of an entry, by their names in argparse's result."""
 DEFAULTS: Mapping[str, Any] = {"device": "auto", "group": ["cnns", "rnns"], "launches": 3}
 INTEGERS = ("seq_length", "num_layers", "input_size", "hidden_size", "batch_size", "seed", "image_size", "cnn_batch_size")
 ONE_ROUND_S = 1e-9
 """The least duration of a sample where rounds are counted: a sample is then one round."""
 STEADY_SAMPLES = 15
-"""The fewest rounds of warm-up: fewer cannot be told to be steady."""
+"""The fewest rounds of warm-up: steadiness is not detectable in fewer."""
 VARIABLE = GROUPS["vl_lstm"]
 DEFAULT_OUTPUT = Path("ci-bench-results")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What the flags ask for: what to measure and how, and remarks for the user on what is done otherwise than before.
+    """Request made by the flags: configuration, and remarks on differences from the old tool.
 
     `again` are the flags that ask for the same measurement once more. `print_json` is the form of what is printed, ``oss`` or
     ``pep``; `None` for the table, with `sep` between its columns.
@@ -77,7 +77,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Printed:
-    """What to print, and where."""
+    """Text to print, and the stream for it."""
 
     out: str
     err: str
@@ -168,7 +168,10 @@ def print_results(results: Results, request: Request) -> Printed:
 
 
 def _variants(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """What the old tool would run, in its order: variable lengths, then recurrent, then convolutional, then our own groups."""
+    """List the variants that the old tool would run, in its order.
+
+    That is variable lengths, recurrent, convolutional, then this tool's groups.
+    """
     names = VARIABLE if arguments.variable_lstms else ()
     for group in dict.fromkeys(("rnns", "cnns", *arguments.group)):
         if group in arguments.group:
@@ -207,7 +210,7 @@ def _again(arguments: argparse.Namespace) -> Iterator[str]:
 
 
 def _unknown(arguments: argparse.Namespace) -> Iterator[str]:
-    """Names that are none, and counts that the schema never sees."""
+    """Yield names that do not exist, and counts that the schema never sees."""
     from ci_bench.records.spelling import nearest
 
     for flag, names, known in (
@@ -237,7 +240,7 @@ def _complaints(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _remarks(arguments: argparse.Namespace, entry: Mapping[str, Any]) -> Iterator[str]:
-    """What the old tool would have kept to itself."""
+    """Yield remarks that the old tool did not print."""
     ignored = [OPTIONS[name] for name in OPTIONS if getattr(arguments, name) not in (None, []) and name not in entry]
     if ignored:
         yield f"no chosen variant uses {', '.join(ignored)}"

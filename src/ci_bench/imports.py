@@ -1,15 +1,16 @@
-"""What a configuration names by import path or as a backend, and is certain not to be there. Runs none of the tree's code.
+"""Import paths and backends in a configuration that certainly do not exist.
+
+Runs none of the tree's code.
 
 Only what is certain is refused, because a configuration may be checked where the measured code is not installed:
 
-- a module's file that lies in the tree, and binds no such name at its top level. One with a star import, `__getattr__` or names
-  that are made at run time may have any;
-- a module of the tree's own package that has no file, a file named by its path that is not there, and a top-level package that
-  is neither in the tree nor installed: only where torch is installed, as it is where one measures, and where no set-up command
-  may make or install it;
-- a model of `source: own` in neither of the two forms;
-- a backend one slip away from one that torch ships, unless an installed package registers it (``torch_dynamo_backends``). Any
-  other name may be registered where it is measured.
+- a module's file that is in the tree, and binds no such name at its top level. One with a star
+import, `__getattr__` or names that are made at run time may have any; - a module of the tree's own
+package that has no file, a file named by its path that is not there, and a top-level package that
+is neither in the tree nor installed: only where torch is installed, as it is where one measures,
+and where no set-up command may make or install it; - a model of `source: own` in neither of the two
+forms; - a backend one slip away from one that torch ships, unless an installed package registers it
+(``torch_dynamo_backends``). Any other name may be registered where it is measured.
 """
 
 import ast
@@ -24,7 +25,7 @@ from ci_bench.records.faults import Fault, show, step
 from ci_bench.records.spelling import meant, slips
 
 BACKENDS = ("inductor", "eager", "aot_eager", "cudagraphs", "tensorrt", "torch_tensorrt", "onnxrt", "openxla", "tvm")
-"""What users name of those that torch ships (``torch/_dynamo/backends``)."""
+"""Backends of torch that users name (``torch/_dynamo/backends``)."""
 MODES = ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 """Of `torch.compile`: candidates of the suite `transformers`, and no backends."""
 ENTRY_POINTS = "torch_dynamo_backends"
@@ -102,7 +103,7 @@ def _without(files: Sequence[Path], attribute: str) -> str | None:
 
 
 def _modules(folders: Iterable[Path]) -> list[str]:
-    """What can be imported from these folders, as far as it is Python."""
+    """List the Python modules that can be imported from these folders."""
     found = (file for folder in folders for file in (*folder.glob("*.py"), *folder.glob("*/__init__.py")))
     return sorted({file.parent.name if file.stem == "__init__" else file.stem for file in found})
 
@@ -123,7 +124,7 @@ def _is_there(place: Path) -> bool:
 
 
 def _has_torch() -> bool:
-    """Whether this is an environment that can measure; one that only reads lacks what the tree imports."""
+    """Return whether this environment can measure; one that only reads lacks the tree's imports."""
     try:
         return find_spec("torch") is not None
     except ImportError:
@@ -148,7 +149,7 @@ def _may_have(file: Path, attribute: str) -> bool:
 
 
 def _binds(node: ast.AST, name: str) -> bool:
-    """Whether a part of a module may bind a name, there or in a function that says it is global."""
+    """Return whether a part of a module may bind a name, also as global in a function."""
     match node:
         case ast.FunctionDef(name=bound) | ast.AsyncFunctionDef(name=bound) | ast.ClassDef(name=bound):
             return bound in {name, "__getattr__"}
@@ -214,7 +215,7 @@ def _is_known(word: str) -> bool:
 
 @cache
 def _registered() -> frozenset[str]:
-    """What installed packages register."""
+    """Return the backends that installed packages register."""
     from importlib.metadata import entry_points
 
     return frozenset(entry.name for entry in entry_points(group=ENTRY_POINTS))

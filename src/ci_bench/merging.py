@@ -38,7 +38,7 @@ from ci_bench.records.results import (
 
 SHOWN = 5
 Key = tuple[str, str, int]
-"""What a launch is known by, wherever it is written: run, case, and its number in that run."""
+"""Key of a launch in any document: run, case, and its number in that run."""
 
 WORST_FIRST = (
     Status.CRASHED,
@@ -49,12 +49,17 @@ WORST_FIRST = (
     Status.OK,
     Status.NOT_RUN,
 )
-"""A case that failed on one device failed, wherever else it went well; one that was not begun on some is as on the rest."""
+"""A case that failed on one device failed, even if it passed elsewhere.
+
+One that was not started on some has the status of the rest.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """The documents of one run: head's, and base's where it was measured beside. `name` is what messages call it.
+    """Documents of one run: head's, and base's if it was measured too.
+
+    `name` is for messages.
 
     `whole` says of how many launches each case has everything, where the run was cut off; `None` where it came to its end.
     """
@@ -86,7 +91,7 @@ def part_of(results: Results) -> Part:
 
 
 def slot_of(environment: Environment, run: Run) -> str:
-    """What tells the device apart: the GPU's UUID, else the machine's digest; where neither is known, each run has its own."""
+    """Return the device's key: the GPU's UUID, else the machine's digest, else the run's own."""
     for name in ("gpu_uuid", "machine"):
         if isinstance(fact := environment.condition.get(name), str) and fact:
             return f"{name}:{fact}"[:200]
@@ -96,8 +101,9 @@ def slot_of(environment: Environment, run: Run) -> str:
 def merge(given: Iterable[Pair], *, losses: tuple[Loss, ...] = ()) -> Pair:
     """The documents of all runs as those of one. A run that is given twice counts once; a single run stays as it is.
 
-    Cases keep the order of the first run by its start. A case's launches keep their numbers where no two runs share one; else
-    they are numbered anew, first launches first, so that early looks see every device.
+    Cases keep the order of the first run by its start. A case's launches keep their numbers unless
+    two runs share one. Then they are renumbered, first launches first, which lets early looks see
+    every device.
 
     Raises:
         CannotMerge: the runs are of different plans, code, tools or machines, one contradicts another, or nothing was given.
@@ -125,7 +131,7 @@ def _order(pair: Pair) -> tuple[str, str, int, str]:
 
 
 def _cut(pair: Pair) -> Pair:
-    """Of a run that was cut off, whole launches alone: of the last one some samples may be missing."""
+    """Keep only complete launches of an interrupted run: the last one may lack samples."""
     if pair.whole is None:
         return pair
     sides = [
@@ -148,7 +154,7 @@ def _cut_row(row: CaseResult, launches: int) -> CaseResult:
 
 
 def own_faults(pair: Pair) -> Iterator[str]:
-    """What keeps the two documents of one run from being of one run."""
+    """Yield contradictions between the two documents of one run."""
     head, base = pair.head, pair.base
     if base is None:
         return
@@ -182,7 +188,7 @@ def differences(first: Pair, other: Pair) -> Iterator[str]:
 
 
 def _settings(run: Run) -> tuple[str, Mapping[str, tuple[str, ...]]]:
-    """What a run was measured by, but for the device's number and the flag that chooses cases."""
+    """Return a run's settings, except for the device's number and the flag that chooses cases."""
     return run.config_digest, {name: values for name, values in run.asked.items() if name not in {"filter", "device"}}
 
 
@@ -212,7 +218,10 @@ def _other_plan(one: Results, two: Results) -> Iterator[str]:
 
 
 def _first_attempts(pairs: Sequence[Pair]) -> list[Pair]:
-    """One run for each lease: the earliest attempt that came to its end. What was lost and comes in late counts for nothing."""
+    """Select one run for each lease: the earliest complete attempt.
+
+    Lost attempts that arrive late are ignored.
+    """
     chosen: dict[tuple[str, int], tuple[bool, int, str]] = {}
     for run in (part.run for pair in pairs for part in pair.parts):
         if run.lease is not None:
@@ -230,7 +239,8 @@ def _distinct(pairs: Sequence[Pair]) -> list[Pair]:
     """Each launch once: a pair whose launches another has, too, is left out.
 
     Raises:
-        CannotMerge: two hold one launch with other samples, or share some launches and have others of their own.
+        CannotMerge: two hold one launch with other samples, or share some launches and differ in
+            the rest.
     """
     held = [_digests(pair) for pair in pairs]
     owners: dict[Key, int] = {}
@@ -267,7 +277,7 @@ def _require_same(one: Pair, two: Pair) -> None:
 
 
 def _digests(pair: Pair) -> dict[Key, str]:
-    """What each launch of a pair holds, on both sides."""
+    """Return digests of each launch of a pair, over both sides."""
     found: dict[Key, list[str]] = defaultdict(list)
     for side, results in enumerate(pair.sides):
         for row in results.cases:
@@ -372,7 +382,7 @@ class _Holder:
 
     @property
     def known(self) -> Mapping[int, Origin]:
-        """What a merged pair says of its launches."""
+        """Return the origins that a merged pair lists for its launches."""
         return {origin.launch: origin for origin in self.rows[0].origins}
 
     def launches(self) -> set[int]:
@@ -381,7 +391,7 @@ class _Holder:
         return taken | {block.launch for row in self.rows for block in row.blocks}
 
     def origin(self, launch: int) -> Origin:
-        """Where a launch comes from, however often it was merged; `part` is a place in the parts of this pair."""
+        """Return a launch's origin, also after merges; `part` is a place in this pair's parts."""
         return self.known.get(launch) or Origin(launch=launch, part=0, number=launch)
 
 
@@ -398,7 +408,10 @@ def _numbers(holders: Sequence[_Holder]) -> dict[tuple[int, int], int]:
 
 
 def _holds(rows: Sequence[CaseResult]) -> bool:
-    """Whether what a pair says of parity and outputs holds: of several devices the one that computes something else counts."""
+    """Return whether a pair's parity and outputs hold.
+
+    If one of several devices computes something else, it counts.
+    """
     head, base = rows[0], rows[1] if len(rows) > 1 else None
     findings = [finding for row in rows if row.parity is not None for finding in parity_findings(row.parity)]
     learning, outputs = learning_of(base, head), outputs_of(base, head)

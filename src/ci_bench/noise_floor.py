@@ -1,7 +1,7 @@
-"""Where what past runs taught about a machine's noise is kept: one calibration document per machine identity, in one folder.
+"""Storage of learned noise: one calibration document per machine identity, in one folder.
 
-Owns the folder's layout and the making of runs that calibrate. What is learned from a document is the business of
-`judge.calibration`.
+Owns the folder's layout and the making of runs that calibrate. `judge.calibration` learns from a
+document.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class NoiseFolder:
     sealed: Mapping[str, bytes] | None = None
 
     def seal(self) -> "NoiseFolder":
-        """Read all documents now. What is written to them later is not used.
+        """Read all documents now. Later writes to them are not used.
 
         Raises:
             BadInput: one cannot be read.
@@ -44,13 +44,18 @@ class NoiseFolder:
             raise BadInput(f"the calibrations in {self.path} cannot be read: {error.strerror}") from error
 
     def find(self, identity: Mapping[str, Fact]) -> Calibration | None:
-        """What is known of a machine. Raises `BadDocument` where the document is not sound."""
+        """Return the calibration of a machine.
+
+        Raises `BadDocument` if the document is not sound.
+        """
         return self._read(self._file(fingerprint(identity)))
 
     def restore(self, identity: Mapping[str, Fact]) -> str:
-        """Put this machine's document back as it was sealed. Return what happened; empty if nobody wrote it.
+        """Restore this machine's document as it was sealed.
 
-        What was written is kept next to it, since another run of ci-bench may have done that.
+        Return what happened; empty if it is unchanged.
+
+        The written version is kept next to it, since another run of ci-bench may have made it.
         """
         file = self._file(fingerprint(identity))
         if self.sealed is None:
@@ -107,7 +112,10 @@ def default_folder(environ: Mapping[str, str]) -> Path:
 
 
 def told(floors: Sequence[NoiseFloor], answer: Audit) -> str:
-    """How noisy each metric is, the noisiest first, and whether the rule keeps its promise here; one line each."""
+    """Describe each metric's noise, noisiest first, and whether the rule keeps its promise here.
+
+    One line each.
+    """
     lines = [f"{floor.case}: {floor.metric} ({floor.arm}): {floor.text}" for floor in floors]
     runs, wrong = count_of(answer.runs, "run"), len(answer.alarms)
     alarms = f"{wrong} of {runs} of unchanged code would have been called regressed"

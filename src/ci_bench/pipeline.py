@@ -53,7 +53,7 @@ class Measure(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Baseline:
-    """The base side, or why there is none."""
+    """The base side, or the reason why it is missing."""
 
     mode: BaselineMode
     results: Results | None = None
@@ -78,8 +78,9 @@ def measure(
 ) -> Mapping[SideName, Results]:
     """Measure a plan and keep each side's `results.json` on disk true from the first moment on. Returns the complete results.
 
-    Head's lies in `folder` itself, base's in its folder ``base``. `earlier` is what an interrupted run has, which `run` goes on.
-    `base_plan` is what base's own tree plans; without it, base's rows are those of the plan.
+    Head's document is in `folder` itself, base's in its folder ``base``. `earlier` has the results
+    of an interrupted run, which `run` continues. `base_plan` is the plan of base's own tree;
+    without it, base's rows are those of the plan.
     """
     from ci_bench.engine.ledger import Ledger
     from ci_bench.engine.stages import UNSEEN
@@ -118,7 +119,7 @@ def measure(
 
 
 def place(folder: Path, name: SideName) -> Path:
-    """Where the results of a side lie in a run's folder."""
+    """Return the path of a side's results in a run's folder."""
     return folder / RESULTS if name is SideName.HEAD else folder / name / RESULTS
 
 
@@ -167,7 +168,7 @@ class OpenCases:
     noise: "NoiseFolder"
 
     def __call__(self, launches: int, measured: "Measured") -> Mapping[str, OpenCase]:
-        """The cases that are open after so many launches, by id."""
+        """Return the cases that are open after `launches` launches, by id."""
         base, head = (
             results_of(self.run, side.source, *measured[side.name])
             for name in (SideName.BASE, SideName.HEAD)
@@ -251,7 +252,10 @@ def page(comparison: Comparison, *, head: Results | None, base: Results | None) 
 
 
 def material(head: Results | None, base: Results | None) -> Material:
-    """What charts are made of: the raw documents, and how close each training run of head stayed to its reference."""
+    """Collect data for charts.
+
+    They are the raw documents, and the distance of each of head's training runs from its reference.
+    """
     rows, earlier = ({row.case.id: row for row in results.cases} if results else {} for results in (head, base))
     closeness = {name: _closeness(row, earlier.get(name)) for name, row in rows.items()}
     sides = sides_of(base, head) if head else {}

@@ -30,8 +30,9 @@ def plan(
 ) -> Plan:
     """All cases of the configuration that one of `filters` fits (all without filters), each id once.
 
-    A filter that is the id of a case fits that one alone, any other text each case whose id contains it. `find` finds a suite by
-    its name; `tell` is given a line for each filter, on how many cases it fits.
+    A filter that is the id of a case fits only that case, any other text each case whose id
+    contains it. `find` finds a suite by its name; `tell` is given a line for each filter, on how
+    many cases it fits.
 
     Raises:
         BadConfig: two entries make the same case, others than they declare, or one that no document holds.
@@ -65,7 +66,10 @@ MOST_CASES = 10_000
 
 
 def require_room(plan: Plan) -> Plan:
-    """The plan, where its results fit into a document. Raises `BadInput`: nobody could read what was measured for days."""
+    """Return the plan, if its results fit into a document.
+
+    Raises `BadInput` otherwise: results of days would be unreadable.
+    """
     if len(plan) > MOST_CASES:
         remedy = "split it into several gates, by configurations with fewer suites or by --filter"
         raise BadInput(f"the plan has {len(plan):,} cases, but a document holds at most {MOST_CASES:,}: {remedy}")
@@ -73,7 +77,7 @@ def require_room(plan: Plan) -> Plan:
 
 
 def fits_filters(name: str, filters: Sequence[str], ids: Container[str]) -> bool:
-    """Whether a case passes: without filters any does."""
+    """Return whether a case passes: without filters any does."""
     return not filters or any(_is_meant(name, text, ids) for text in filters)
 
 
@@ -88,7 +92,10 @@ def _stage_words(kind: str, arms: tuple[str, ...], case: Case) -> str:
 
 
 def _is_meant(name: str, text: str, ids: Container[str]) -> bool:
-    """Whether a filter's text fits a case: by its whole id where it is one of `ids`, else as a part of it."""
+    """Return whether a filter's text fits a case.
+
+    It has to be the whole id if it is one of `ids`, else a part of it.
+    """
     return name == text if text in ids else text in name
 
 
@@ -102,7 +109,10 @@ def plan_declared(config: Config, find: Callable[[str], Suite] = find_suite) -> 
 
 
 def declarations(config: Config) -> tuple[Declaration, ...]:
-    """What is declared of the cases of each entry, in the entries' order. Those of a plugin share one declaration."""
+    """Return the declarations of each entry's cases, in the entries' order.
+
+    Those of a plugin share one.
+    """
     places: Counter[str] = Counter()
     found = []
     for entry in config.entries:
@@ -119,9 +129,9 @@ def declarations(config: Config) -> tuple[Declaration, ...]:
 def rank(plan: Plan, policy: Policy, known: Results | None, undecided: frozenset[str]) -> dict[str, int]:
     """The place of each case, by id, where a budget may not be enough for all: what tells most for its time comes first.
 
-    What can fail the run comes before what cannot. First what an earlier run did not measure, then what it left `undecided`, then
-    the rest; of each, what took less time before what took more, so that a budget decides as many cases as it can. Without
-    anything known, that is the plan's order.
+    Cases that can fail the run come first. Among them come those missing from an earlier run, then
+    those it left `undecided`, then the rest; shorter ones come first in each group, to decide as
+    many cases as the budget allows. Without earlier results, that is the plan's order.
     """
     rows = {row.case.id: row for row in known.cases} if known else {}
 
@@ -137,10 +147,10 @@ def rank(plan: Plan, policy: Policy, known: Results | None, undecided: frozenset
 
 
 def usual_seconds(known: Results | None) -> dict[str, float]:
-    """How long the first launch of each case that ended well took in an earlier run, in seconds, by its id.
+    """Return the seconds of each passed case's first launch in an earlier run, by its id.
 
-    What is done once, and of the rest the average of its launches: a little less than a first launch takes, so that nothing is
-    left out that would have fitted.
+    It is the time of one-off work, plus the average over launches of the rest. A first launch takes
+    a little more, so no case that would fit is left out.
     """
     measured = [row for row in (known.cases if known else ()) if row.status is Status.OK and row.spent]
     return {row.case.id: round(sum(_first_launch(row)), 3) for row in measured}
@@ -175,7 +185,8 @@ def start(
 def digest(config: Config) -> str:
     """SHA-256 of what a configuration file has measured: without flags, and without its policy and machines.
 
-    An option that has its default counts as left out, so that one that a later version adds changes no digest.
+    An option with its default value counts as left out, so options that a later version adds change
+    no digest.
     """
     run, setup = config.written or config.run, config.setup
     measured = {

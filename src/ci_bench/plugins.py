@@ -1,10 +1,11 @@
-"""Suites that the measured tree brings along (`plugins:` of the configuration): planned in a process of their own.
+"""Suites from the measured tree (`plugins:` of the configuration), planned in separate processes.
 
 So are benchmarks of the suite `functions` whose decorators say something that only importing them can tell.
 
-Their code is code under test. So it is never imported here: `suites.planner` runs it with the tree in front of its path, without
-anything secret in its environment and with a time limit, and what it answers is read as data. A plugin that is installed beside
-ci-bench (an entry point) was chosen by whoever installed it, and is imported; see `suites.base`.
+Their code is code under test. So it is never imported here: `suites.planner` runs it with the tree
+in front of its path, without anything secret in its environment and with a time limit, and its
+answer is read as data. A plugin that is installed with ci-bench (an entry point) was chosen by the
+person who installed it, and is imported; see `suites.base`.
 """
 
 import re
@@ -97,7 +98,7 @@ def open_suites(plugins: Mapping[str, str], folder: Path, environ: Mapping[str, 
     """The suites that the tree at `folder` brings along, by name.
 
     Raises:
-        UnknownSuite: one cannot be imported there, takes too long, or is no suite.
+        UnknownSuite: one cannot be imported there, takes too long, or is not a suite.
     """
     tree = caller_tree(folder, environ) if plugins else None
     return {name: open_suite(name, target, tree) for name, target in plugins.items() if tree is not None}
@@ -142,7 +143,10 @@ def open_suite(name: str, target: str, tree: Tree) -> TreeSuite:
 
 
 def _reason(tail: str) -> str:
-    """Why planning ended. Where a name leads nowhere, the error says all there is to say, and the traceback nothing."""
+    """Explain why planning ended.
+
+    If a name does not exist, only the error is shown, without the traceback.
+    """
     last = tail.strip().rpartition("\n")[2]
     if last.startswith(("ModuleNotFoundError: ", "AttributeError: module ")):
         return f"{last}; correct plugins in the configuration, or install what is missing"
@@ -150,7 +154,10 @@ def _reason(tail: str) -> str:
 
 
 def _fault_of_form(form: Mapping[str, Any]) -> str | None:
-    """What is wrong with a JSON Schema that the tree brought. One that refers elsewhere would be fetched from there."""
+    """Return the fault of a JSON Schema from the tree.
+
+    A reference to another schema is a fault, since it would be fetched.
+    """
     from jsonschema import Draft202012Validator, SchemaError
 
     try:
@@ -170,7 +177,7 @@ def _references(value: Any) -> Iterator[str]:
 
 
 def _ask(place: str, request: Request, tree: Tree) -> Answer:
-    """Plan in a process of its own. `place` is the field of the configuration that errors name."""
+    """Plan in a separate process. `place` is the field of the configuration that errors name."""
     with TemporaryDirectory(prefix="ci-bench-") as scratch:
         asked, answered, log = (Path(scratch) / part for part in ("asked.json", "answered.json", "log"))
         asked.write_bytes(msgspec.json.encode(request))
@@ -196,7 +203,10 @@ def _ask(place: str, request: Request, tree: Tree) -> Answer:
 
 
 def _leads_nowhere(target: str, tail: str) -> bool:
-    """Whether a planner ended since a module on the import path, or its attribute, does not exist."""
+    """Return whether planning ended because a module or its attribute is missing.
+
+    The module is one on the import path.
+    """
     module, _, attribute = target.partition(":")
     last = tail.strip().rpartition("\n")[2]
     missing = re.search(r"No module named '([^']+)'$", last)

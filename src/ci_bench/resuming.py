@@ -1,8 +1,9 @@
 """Going on with a run that was interrupted: what it has, whether it may be used, and the note of how far it came.
 
-Beside each side's `results.json` lies `progress.json`: of how many launches each case has everything. Samples of two runs may
-only be mixed where nothing that matters has changed: the configuration, the cases, the commit, the version of ci-bench and the
-machine. What cannot be known, such as which uncommitted changes there were, counts as changed.
+`progress.json`, next to each side's `results.json`, holds the number of complete launches of each
+case. Samples of two runs may only be mixed if nothing that matters has changed: the configuration,
+the cases, the commit, the version of ci-bench and the machine. Unknown facts, such as the
+uncommitted changes at the time, count as changed.
 """
 
 import json
@@ -26,7 +27,7 @@ _ANEW = "; omit --resume to start over"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Earlier:
-    """What an interrupted run has, by side. `run` is the run that is resumed."""
+    """Results of an interrupted run, by side. `run` is the run that is resumed."""
 
     run: Run
     ledgers: Mapping[SideName, Ledger]
@@ -34,7 +35,7 @@ class Earlier:
 
 
 def note(ledger: Ledger, results: Path) -> None:
-    """Write down how far a side has come, beside its results. Raises `CannotWrite`."""
+    """Write a side's progress next to its results. Raises `CannotWrite`."""
     told = {"kind": "progress", "schema_version": 1, "launches": dict(ledger.launches)}
     documents.write_text(json.dumps(told, indent=1) + "\n", results.with_name(PROGRESS))
 
@@ -42,7 +43,7 @@ def note(ledger: Ledger, results: Path) -> None:
 def find_earlier(
     places: Mapping[SideName, Path], *, cases: Mapping[SideName, Sequence[Case]], sides: Sequence[Side], begun: Run
 ) -> Earlier | None:
-    """The run whose results lie in these files, to be resumed as `begun` would begin; `None` where there is none.
+    """Return the run in these files, to resume as `begun`; `None` if there is not one.
 
     `cases` are those of each side's plan.
 
@@ -93,12 +94,12 @@ def _differences(results: Results, *, cases: Sequence[Case], side: Side, begun: 
 
 
 def _settings(run: Run) -> tuple[str, Mapping[str, tuple[str, ...]]]:
-    """What a run was measured by: the file, and the flags but for those that choose the cases."""
+    """Return a run's settings: the file, and the flags except those that choose the cases."""
     return run.config_digest, {name: values for name, values in run.asked.items() if name != "filter"}
 
 
 def require_machine(before: Environment | None, now: Environment) -> None:
-    """Refuse to mix samples of two machines. What has not been looked at yet is no machine.
+    """Refuse to mix samples of two machines. An unknown machine does not count.
 
     Raises:
         CannotResume: this is another one.
@@ -114,7 +115,10 @@ def require_machine(before: Environment | None, now: Environment) -> None:
 
 
 def whole_launches(results: Path) -> dict[str, int]:
-    """How many launches of each case are whole, by the note beside a side's results. Raises `CannotResume`."""
+    """Return the number of complete launches of each case, from a side's progress file.
+
+    Raises `CannotResume`.
+    """
     path = results.with_name(PROGRESS)
     try:
         with path.open("rb") as stream:

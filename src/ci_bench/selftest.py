@@ -1,6 +1,6 @@
-"""Does the gate go red here? Measures for real, with and without planted defects, and says what was caught.
+"""The self-test: measures with and without injected faults, and reports what the gate catches.
 
-Owns the plants and what must come of each. The engine and the files come in through `measure`.
+Owns the faults and their expected results. The engine and the files come in through `measure`.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ LAUNCHES = 3
 POLICY = Policy(
     default_threshold=0.3, thresholds={"step_time": 0.3, "peak_anonymous": 0.1, "peak_allocated": 0.1, "peak_reserved": 0.1}
 )
-"""Wide enough for a busy machine: what is planted is much larger, and noise is not what is being tested."""
+"""Wide enough for a busy machine: injected faults are much larger, and noise is not under test."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +37,10 @@ class Answer:
 
 
 def selftest_config(device: str, plants: str) -> Config:
-    """Small and quick: a case for the plants, and without any a second one, so that it can go missing."""
+    """Return a small, quick configuration with a case for the faults.
+
+    Without faults it has a second case, which can then go missing.
+    """
     names = ("first",) if plants else ("first", "second")
     entries = tuple(SuiteEntry(suite="training_loss", options={**QUICK, "name": name}) for name in names)
     run = RunOptions(
@@ -47,10 +50,12 @@ def selftest_config(device: str, plants: str) -> Config:
 
 
 def examine(measure: Callable[[str, str], tuple[Results, Results]]) -> Iterator[Answer]:
-    """Ask the gate about a clean run and about every plant; answers come as soon as they are known.
+    """Test the gate with a clean run and every injected fault.
 
-    `measure` runs the self-test's configuration under a name, base and head in turns, with the plants listed in its second
-    argument planted in head alone.
+    Yield answers as soon as they are known.
+
+    `measure` runs the self-test's configuration under a name, base and head in turns, and injects
+    the faults of its second argument only into head.
     """
     base, clean = measure("clean", "")
     yield _clean(_compare(base, clean))

@@ -1,4 +1,6 @@
-"""What flags and environment say, as one frozen value for each kind of command. Made in `cli`; nothing behind it reads either.
+"""Flags and environment as one frozen value per kind of command.
+
+Made in `cli`; no other module reads either.
 
 A field has its flag's name, or the one that the flag gives (`dest`); `flags` has their words. Values only, nothing is looked up.
 """
@@ -16,14 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """What every command is given: the environment's variables, and the folder that it was started in."""
+    """Settings of every command: environment variables, and the folder that it was started in."""
 
     environ: Mapping[str, str]
     here: Path
 
     @classmethod
     def of(cls, flags: argparse.Namespace, environ: Mapping[str, str], here: Path) -> Self:
-        """What flags say of this kind's fields; a field that has no flag in this command keeps its default."""
+        """Set this kind's fields from flags.
+
+        A field without a flag in this command keeps its default.
+        """
         given = {field.name: _frozen(vars(flags)[field.name]) for field in fields(cls) if field.name in vars(flags)}
         return cls(environ=environ, here=here, **given)
 
@@ -34,14 +39,17 @@ def _frozen(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Configured(Settings):
-    """Of commands that read a configuration: the file that is named, if any, and paths of benchmarks in place of its suites."""
+    """Settings of commands that read a configuration.
+
+    They have the named file, if any, and paths of benchmarks that replace its suites.
+    """
 
     config: Path | None = None
     paths: tuple[Path, ...] = ()
 
     @property
     def overrides(self) -> "Overrides":
-        """What flags set in place of the file's `run`."""
+        """Return the flags that override the file's `run`."""
         from ci_bench.config import Overrides
 
         return Overrides()
@@ -49,17 +57,22 @@ class Configured(Settings):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fetching(Configured):
-    """Of `fetch-models`, which takes no benchmarks in place of the suites: reading them would run their code."""
+    """Settings of `fetch-models`.
+
+    No benchmarks can replace the suites: reading them would run their code.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measuring(Configured):
     """Of commands that measure, or make ready what is measured: `run`, `gate`, `setup`, `calibrate`, `bisect`.
 
-    `filter` holds parts of case ids. `output` takes the documents. Where two commits are compared, `base` and `baseline` name
-    the other one, `prepared` and `fetched` the folders that earlier steps left, and `noise` that of calibrations, which
-    a gate adds to where it is to `learn`. `fleet` names who measures, `attempts` and `needs` what holds for its leases, which
-    run in containers of `image` where one is named, `gpu_seconds`, `max_cost` and `price` (of a slot's hour) for all together.
+    `filter` holds parts of case ids. `output` takes the documents. If two commits are compared,
+    `base` and `baseline` name the other one, `prepared` and `fetched` the folders that earlier
+    steps left, and `noise` that of calibrations, which a gate extends if `learn` is set. `fleet`
+    names the fleet, `attempts` and `needs` apply to its leases, which run in containers of `image`
+    if one is named, `gpu_seconds`, `max_cost` and `price` (of a slot's hour) apply to all leases
+    together.
     """
 
     filter: tuple[str, ...] = ()
@@ -91,7 +104,7 @@ class Measuring(Configured):
 
     @property
     def overrides(self) -> "Overrides":
-        """What flags set in place of the file's `run`."""
+        """Return the flags that override the file's `run`."""
         from ci_bench.config import Overrides
 
         return Overrides(**{field.name: getattr(self, field.name) for field in fields(Overrides)})
@@ -230,7 +243,10 @@ class Converting(Settings):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trend(Measuring):
-    """Of `history` and its actions: the store, what is put into it or made of it, and the issue that tells of changes."""
+    """Settings of `history` and its actions.
+
+    They name the store, its input or output, and the issue that reports changes.
+    """
 
     action: str
     store: Path = Path("ci-bench-history")

@@ -1,9 +1,10 @@
-"""The functions of `scipy.special` that judging needs, from SciPy's compiled module alone.
+"""Functions of `scipy.special` that judging needs, from only SciPy's compiled module.
 
-`scipy.special` as a package loads what serves other array libraries, and with it parts of numpy that nothing here uses: a tenth
-of a second, of a command that takes one. So while `scipy.special._ufuncs` is loaded an empty package stands in for the one
-around it; whoever imports `scipy.special` later gets the whole, with the same compiled functions. Where SciPy has moved them, or
-the package is loaded already, they are the package's own.
+`scipy.special` as a package loads support for other array libraries, and with it parts of numpy
+that nothing here uses: a tenth of a second, of a command that takes one. So while
+`scipy.special._ufuncs` is loaded an empty package replaces the one around it; a later import of
+`scipy.special` gets the whole, with the same compiled functions. If SciPy has moved them, or the
+package is loaded already, the functions come from the package.
 """
 
 import sys
@@ -32,7 +33,7 @@ def compiled_functions() -> Any:
 
 
 def functions() -> Any:
-    """What holds the functions: the compiled module, or the whole package where that lacks any."""
+    """Return the compiled module, or the whole package if that lacks a function."""
     names = ("bdtr", "bdtrc", "betaincinv", "ndtri", "psi", "stdtr", "stdtrit", "gamma", "_zeta")
     try:
         compiled = compiled_functions()
