@@ -1,7 +1,7 @@
 """A results file of airspeed velocity (``results/MACHINE/COMMIT-ENVIRONMENT.json``), read.
 
-What kind of figure a benchmark gives is in its name, as asv itself has it. Of what ``track_`` benchmarks return neither unit nor
-direction is in the file. https://asv.readthedocs.io/en/stable/dev.html#benchmark-results
+A benchmark's name contains the kind of its figure, as in asv itself. The file has neither unit nor
+direction for ``track_`` benchmarks. https://asv.readthedocs.io/en/stable/dev.html#benchmark-results
 """
 
 import math
@@ -34,7 +34,7 @@ class _Found:
 
 
 def matches(root: Node) -> bool:
-    """Whether it looks like this format."""
+    """Return whether it looks like this format."""
     return root.has("result_columns", "results")
 
 

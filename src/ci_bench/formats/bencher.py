@@ -23,13 +23,13 @@ _MEASURES: dict[str, tuple[str, Better]] = {
     "instructions": ("count", Better.LOWER),
     "estimated-cycles": ("count", Better.LOWER),
 }
-"""What Bencher fixes itself (``lib/bencher_json/src/project/measure/built_in.rs``)."""
+"""Measures that Bencher defines itself (``lib/bencher_json/src/project/measure/built_in.rs``)."""
 _IGNORE = "-bencher-ignore"
 _NS_PER_S = 1e9
 
 
 def matches(root: Node) -> bool:
-    """Whether it looks like this format."""
+    """Return whether it looks like this format."""
     benchmarks = list(root.fields()) if isinstance(root.value, dict) else []
     measures = [measure for _, one in benchmarks if isinstance(one.value, dict) for _, measure in one.fields()]
     return bool(measures) and all(isinstance(one.value, dict) for _, one in benchmarks) and all(m.has("value") for m in measures)

@@ -41,12 +41,15 @@ MAX_VALUES = 2_000_000
 _GZIP = b"\x1f\x8b"
 _ZIP = b"PK\x03\x04"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-"""What PowerShell's ``>`` writes first."""
+"""Byte order marks that PowerShell's ``>`` writes first."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """How a text becomes a value, how to tell it, and what it says. `in_text` tells a text that is not JSON."""
+    """Functions to parse, detect and read a format.
+
+    `in_text` detects a text that is not JSON.
+    """
 
     read: Callable[[Node], Reading]
     matches: Callable[[Node], bool]
@@ -88,7 +91,7 @@ _FORMATS: Mapping[str, _Format] = {
     "go-bench": _Format(lambda node: go_bench.read(str(node.value)), _never, lambda text: Node(text, "$"), go_bench.matches),
     "bmf": _Format(bencher.read, bencher.matches),
 }
-"""In the order in which they are tried: what can be told surely comes first."""
+"""Formats in the order in which they are tried: those with the surest detection come first."""
 
 READABLE = tuple(_FORMATS)
 
@@ -174,7 +177,7 @@ def _read_any(text: str) -> Reading:
 
 
 def _checked(reading: Reading) -> Reading:
-    """What holds for every format: there is something, not too much of it, under names that differ."""
+    """Check the rules of every format: at least one series, not too many, and unique names."""
     if not reading.series and not reading.failed and not reading.skipped:
         raise Unreadable("it contains no benchmark")
     if len(reading.series) > MAX_SERIES:

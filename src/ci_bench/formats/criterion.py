@@ -13,7 +13,10 @@ _REASONS = {_COMPLETE, "group-complete"}
 
 
 def matches(root: Node) -> bool:
-    """Whether it looks like this format: all messages have a reason, and criterion's are among them."""
+    """Return whether it looks like this format.
+
+    Each message has a reason, and criterion's are among them.
+    """
     if not isinstance(root.value, list) or not root.value or not all(one.has("reason") for one in root.items()):
         return False
     return any(one.field("reason").value in _REASONS for one in root.items() if isinstance(one.field("reason").value, str))

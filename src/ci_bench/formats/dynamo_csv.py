@@ -1,11 +1,13 @@
 """The CSV files of PyTorch's dynamo and TorchBench runners, read and written: performance, accuracy, coverage, compilation.
 
-Latencies are in milliseconds, latencies of compilation in seconds, memory in gigabytes (``output_csv`` and its callers in
-``benchmarks/dynamo/common.py``). Written is one file per backend, source, precision, mode and device. For the tools that read
-them: a failed model has speedup and latency 0, which those tools drop. What is lost: samples, intervals, launches, checks but
-accuracy, the reason of a failure; skipped cases have no row, as there. Counters that were not taken stay empty, where the
-runner would pad with 0. What the runner has no column for follows its own ones, in files where an arm has it (`MORE`).
-Six decimals as the runner has them, and more where a number has more: what is read back is what was written.
+Latencies are in milliseconds, latencies of compilation in seconds, memory in gigabytes
+(``output_csv`` and its callers in ``benchmarks/dynamo/common.py``). The writer makes one file per
+backend, source, precision, mode and device. As the tools that read them expect, a failed model has
+speedup and latency 0, which those tools drop. Losses: samples, intervals, launches, checks but
+accuracy, the reason of a failure; skipped cases have no row, as there. Counters that were not taken
+stay empty, where the runner would pad with 0. Values without a column of the runner's come after
+its columns, in files with an arm that has them (`MORE`). Numbers have six decimals, as in the
+runner, or more if needed: reading returns the written numbers.
 """
 
 import csv
@@ -45,14 +47,20 @@ _COLUMNS: dict[str, tuple[str, Better, bool]] = {
     "quantization_error": ("share", Better.LOWER, True),
     **{f"{phase}_latency": ("s", Better.LOWER, True) for phase in PHASES},
 }
-"""Unit, direction and whether it is derived. Of other columns (``calls_captured``) the runner says no direction."""
+"""Unit, direction and whether it is derived.
+
+The runner gives no direction for other columns (``calls_captured``).
+"""
 _PASSED = "pass"
 _NOT_COMPARED = ("eager_", "model_fail_to_load")
-"""How an accuracy begins that the runner does not blame on the compiler, since the model itself did not run or repeat."""
+"""Prefixes of accuracies that the runner does not blame on the compiler.
+
+The model itself did not run or repeat.
+"""
 
 
 def matches(text: str) -> bool:
-    """Whether it looks like this format."""
+    """Return whether it looks like this format."""
     return text.lstrip("\ufeff").startswith(("dev,name,batch_size", '"dev","name","batch_size"'))
 
 
@@ -99,7 +107,10 @@ def _rows(text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
 
 
 def _has_latency(cell: str, number: int) -> bool:
-    """Whether there is a latency above 0. The runner writes NaN for a loss of its measurement, and an empty cell for none."""
+    """Return whether there is a latency above 0.
+
+    The runner writes NaN for a loss of its measurement, and an empty cell for none.
+    """
     latency = _number(cell or "0", number, _MAIN)
     return not (isinstance(latency.value, float) and math.isnan(latency.value)) and latency.number() > 0
 
@@ -208,12 +219,15 @@ def write(results: Results) -> Files:
 
 
 def candidates(row: CaseResult) -> tuple[str, ...]:
-    """The arms that a case holds against its reference; the reference alone where there is no other."""
+    """Return the arms that a case compares with its reference, or only the reference."""
     return tuple(arm for arm in row.case.arms if arm != row.case.reference) or (row.case.reference,)
 
 
 def accuracy_word(row: CaseResult, arm: str | None = None) -> str | None:
-    """How an arm ended in the runner's vocabulary (the only one, if none is named); `None` where accuracy was not asked."""
+    """Return the runner's word for an arm's end; `None` if accuracy was not requested.
+
+    Without `arm` it is the only arm.
+    """
     several = len(candidates(row)) > 1
     check = next((one for one in row.checks if one.name == "accuracy" and (not several or one.arm == arm)), None)
     if row.status is Status.OK:

@@ -15,7 +15,10 @@ MAIN = STEP_TIME.name
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Export:
-    """What a writer is given. Empty text and `None` stand for what is not known, since another tool's file did not say."""
+    """Input of a writer.
+
+    Empty text and `None` mark values that another tool's file did not have.
+    """
 
     series: tuple[Series, ...]
     failed: tuple[Absent, ...] = ()
@@ -37,7 +40,7 @@ class Written:
 
 
 Files = Mapping[str, Written]
-"""What a writer writes, by file name; the name is empty where there is one file."""
+"""Output of a writer, by file name; the name is empty if there is one file."""
 
 Exporter = Callable[[Results], Files]
 """Writes a results document in a form of a suite's own, which only such documents can be written in."""
@@ -65,7 +68,7 @@ def from_results(results: Results) -> Export:
 
 
 def from_reading(reading: Reading) -> Export:
-    """What another tool's file said."""
+    """Convert the reading of another tool's file."""
     return Export(series=reading.series, failed=reading.failed, skipped=reading.skipped)
 
 

@@ -1,10 +1,14 @@
-"""What PyTorch's ``benchmarks/fastrnns`` printed, written from a run of the suite `fastrnns`: table, `oss` and `pep`.
+"""Output of PyTorch's ``benchmarks/fastrnns``, written from a run of the suite `fastrnns`.
 
-Groups, names, columns and widths are the old tool's, so that what reads them goes on working; times are milliseconds on every
-device, where the old tool wrote seconds on the CPU. An average is the mean of all samples of all launches and a deviation is
-theirs (n - 1), as before. A variant that gave no times stays out of both JSON forms, as before, but has its row in the table
-with its status. What these forms cannot hold: launches, warm-ups, intervals, the reference and the speedup over it, checks,
-memory, compile latency, units, sizes; cases of one variant are told apart by what their ids have in brackets.
+The forms are table, `oss` and `pep`.
+
+Groups, names, columns and widths are the old tool's, so its readers keep working; times are
+milliseconds on every device, where the old tool wrote seconds on the CPU. An average is the mean of
+all samples of all launches and a deviation is theirs (n - 1), as before. A variant that gave no
+times stays out of both JSON forms, as before, but has its row in the table with its status. These
+forms cannot hold launches, warm-ups, intervals, the reference and the speedup over it, checks,
+memory, compile latency, units and sizes. Cases of one variant are distinguished by the brackets in
+their ids.
 """
 
 import json
@@ -21,7 +25,7 @@ COLUMNS = ("name", "avg_fwd", "std_fwd", "info_fwd", "avg_bwd", "std_bwd", "info
 WIDTH = 16
 MILLI = 1e3
 PREFIX = "Caffe2Observer "
-"""What begins each line of `pep`."""
+"""Prefix of each line of `pep`."""
 GROUPS = {"vl_lstm": "variable-length sequence LSTM", "lstm": "LSTM", "resnet": "ResNet"}
 """The old tool's groups in its order, with the words of its headings."""
 NO_INFO = "None"
@@ -29,7 +33,7 @@ NO_INFO = "None"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Row:
-    """One variant: its samples in milliseconds, none where there are none, and how its case ended."""
+    """One variant: its samples in milliseconds, empty if not measured, and how its case ended."""
 
     group: str
     name: str
@@ -104,7 +108,10 @@ def _group(variant: str) -> str:
 
 
 def _samples(row: CaseResult, arm: str, metric: str) -> tuple[float, ...]:
-    """All samples of an arm of the variant's own; the reference has a row of its own where it was asked for."""
+    """Return all samples of an arm of the variant.
+
+    The reference has a separate row if it was requested.
+    """
     found = [one for one in row.metrics if (one.name, one.arm) == (metric, arm)]
     return tuple(value * MILLI for one in found for launch in one.launches for value in launch.values)
 

@@ -3,8 +3,9 @@
 A custom file has one direction, which is not in it but in the action's ``tool``: that is why the formats here have its names.
 https://github.com/benchmark-action/github-action-benchmark#examples
 
-As a history, every entry of every suite counts. One number is kept for each benchmark and entry, as the action keeps it; its
-direction is that of the tool. The machine is not in the file, so that an imported history is a line of its own.
+As a history, every entry of every suite counts. One number is kept for each benchmark and entry, as
+the action keeps it; its direction is that of the tool. The machine is not in the file, so an
+imported history is a separate line.
 """
 
 import json
@@ -43,17 +44,17 @@ TOOLS = {
 
 
 def matches_custom(root: Node) -> bool:
-    """Whether it looks like a custom file."""
+    """Return whether it looks like a custom file."""
     return isinstance(root.value, list) and bool(root.value) and all(one.has("name", "value", "unit") for one in root.items())
 
 
 def matches_store(root: Node) -> bool:
-    """Whether it looks like the store, without its prefix."""
+    """Return whether it looks like the store, without its prefix."""
     return root.has("entries", "lastUpdate")
 
 
 def better_of(tool: str, unit: str) -> Better:
-    """Which way a tool's numbers of a unit are better.
+    """Return the better direction of a tool's numbers with this unit.
 
     JMH, Go and others write rates as well as times, so a rate or a time has its own direction. A custom tool's name is its
     user's word, which counts: there may be errors per second.
@@ -115,7 +116,10 @@ def coerced(node: Node) -> float:
 
 
 def write(export: Export, *, better: Better) -> Written:
-    """The typical value of every series of one direction; the other direction needs a file of its own."""
+    """Write the typical value of every series of one direction.
+
+    The other one needs a separate file.
+    """
     records, left_out = [], []
     for series in export.series:
         if series.better is better and series.values:
@@ -139,7 +143,7 @@ Key = tuple[str, Unit, Better]
 
 @dataclass(slots=True)
 class _Collected:
-    """What was read so far: runs by id, and for each series the value in each run."""
+    """Data read so far: runs by id, and for each series the value in each run."""
 
     runs: dict[str, Entry] = field(default_factory=dict)
     cells: dict[Key, dict[str, float]] = field(default_factory=dict)
@@ -152,7 +156,7 @@ def read_action_history(
     """A store's text as a history, and what of it cannot be one, in words.
 
     Raises:
-        Unreadable: it is no store of github-action-benchmark.
+        Unreadable: it is not a store of github-action-benchmark.
     """
     collected = _Collected()
     for suite, entries in parse_store(text).field("entries").fields():

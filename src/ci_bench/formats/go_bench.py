@@ -22,7 +22,7 @@ _LOWER = {"allocs/op": Better.LOWER, "B/op": Better.LOWER}
 
 
 def matches(text: str) -> bool:
-    """Whether a line of it is a result, or what comes before the results."""
+    """Return whether a line is a result, or part of the header before the results."""
     return any(_RESULT.fullmatch(line.strip()) or _HEAD.fullmatch(line.strip()) for line in text[:10_000].splitlines())
 
 

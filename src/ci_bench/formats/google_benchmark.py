@@ -37,7 +37,7 @@ _NS_PER_S = 1e9
 
 
 def matches(root: Node) -> bool:
-    """Whether it looks like this format."""
+    """Return whether it looks like this format."""
     return root.has("context", "benchmarks") and all(one.has("name") for one in root.field("benchmarks").items())
 
 
@@ -74,7 +74,7 @@ def _said(row: Node, name: str) -> str:
 
 
 def _samples(rows: Sequence[Node]) -> Sequence[Node]:
-    """The rows of single repetitions; where there are none, the best aggregate there is."""
+    """Return the rows of single repetitions, or the best aggregate if there are only aggregates."""
     single = [row for row in rows if not row.get("aggregate_name")]
     by_name = {str(row.field("aggregate_name").value): row for row in rows if row.get("aggregate_name")}
     return single or [by_name[name] for name in _AGGREGATES if name in by_name][:1]
@@ -103,7 +103,10 @@ def _counters(rows: Sequence[Node]) -> list[str]:
 
 
 def write(export: Export) -> Written:
-    """A repetition for each launch: the median of its samples. What no launch measured is a benchmark with an error."""
+    """Write a repetition for each launch: the median of its samples.
+
+    A case without measured launches becomes a benchmark with an error.
+    """
     times, left_out = split_times(export)
     rows = [row for index, (name, runs) in enumerate(times) for row in _rows(index, name, runs)]
     rows += [_broken(len(times) + index, absent) for index, absent in enumerate(export.failed)]

@@ -15,7 +15,7 @@ from ci_bench.records.results import Better
 
 
 def matches(root: Node) -> bool:
-    """Whether it looks like this format."""
+    """Return whether it looks like this format."""
     results = root.get("results")
     return results is not None and isinstance(results.value, list) and all(one.has("command", "mean") for one in results.items())
 
@@ -63,7 +63,7 @@ def _series(name: str, result: Node) -> Iterator[Series]:
 
 
 def _processes(values: tuple[float, ...]) -> Runs:
-    """Hyperfine starts the command anew for each number."""
+    """Make one launch per number: hyperfine starts the command for each."""
     return tuple((value,) for value in values)
 
 

@@ -1,7 +1,8 @@
 """Other tools' files as a results document that the judge takes: a case for each benchmark, a launch for each process.
 
-What a file does not say stays unsaid: a benchmark of which only a summary is known is a launch of one value, and the machine is
-what the file tells of it. Series without a direction and derived ones are no metrics. Pure: files are the edge's business.
+Facts missing from a file stay unknown: a benchmark with only a summary becomes a launch of one
+value, and the machine is as far as the file describes it. Series without a direction and derived
+ones do not become metrics. Pure: files are the edge's business.
 """
 
 import base64
@@ -40,7 +41,10 @@ T = TypeVar("T")
 SUITE = ARM = IMPORTED
 MAIN = {Unit.SECONDS: "time", Unit.BYTES: "bytes", Unit.PER_SECOND: "rate"}
 PEAK, VALUE = "memory", "value"
-"""What a benchmark's main series is called, by its unit, and a process's peak of memory; any other is a value."""
+"""Names of a benchmark's main series by its unit, and of a process's peak of memory.
+
+Any other is a value.
+"""
 MAINS = (*MAIN.values(), PEAK, VALUE)
 LONGEST = 60
 LONGEST_TITLE = 200
@@ -87,7 +91,7 @@ def metric_of(
     """A series as a metric, a launch for each of `runs`, numbered from `first`.
 
     Raises:
-        Unreadable: there is no number, or one that no benchmark can give: no time at all, unless `zero_allowed`.
+        Unreadable: the number is missing or impossible: a zero time, unless `zero_allowed`.
         Incomparable: a time, rate, energy or memory is below zero; counts and scores may be.
     """
     measured = interpret(unit)
@@ -130,8 +134,9 @@ class Incomparable(Unreadable):
 class Imported:
     """A side as `results`, and what is not in them or only in part.
 
-    `launches` is how many the benchmark with the fewest has. `undirected` are series that nobody gave a direction, `gaps`
-    benchmarks that not every file has, each with how many do; `incomparable` series with numbers below zero, each with why.
+    `launches` is the number of launches of the benchmark with the fewest. `undirected` are series
+    without a direction, `gaps` benchmarks that not every file has, each with how many do;
+    `incomparable` series with numbers below zero, each with why.
     """
 
     results: Results
@@ -143,7 +148,7 @@ class Imported:
 
 @dataclass(kw_only=True, slots=True)
 class _Row:
-    """What was read of one benchmark; `seen` is in how many files."""
+    """Data of one benchmark; `seen` counts the files that have it."""
 
     metrics: dict[str, Metric] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
@@ -302,7 +307,7 @@ def without_patch(version: object) -> object:
 
 
 def known_facts(facts: Iterable[tuple[str, object]]) -> dict[str, Fact]:
-    """What a file tells of its machine: texts and numbers, without what it left empty."""
+    """Return a file's facts about its machine: texts and numbers, without empty ones."""
     known: dict[str, Fact] = {}
     for name, value in facts:
         if isinstance(value, str) and value.strip():

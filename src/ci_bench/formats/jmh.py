@@ -15,7 +15,7 @@ _MACHINE = {"jdk": "jdkVersion", "vm": "vmName"}
 
 
 def matches(root: Node) -> bool:
-    """Whether it looks like this format."""
+    """Return whether it looks like this format."""
     return (
         isinstance(root.value, list)
         and bool(root.value)

@@ -24,7 +24,7 @@ _ABSENT = {"name", "reason"}
 
 
 def matches(root: Node) -> bool:
-    """Whether it looks like this format."""
+    """Return whether it looks like this format."""
     return root.has("kind") and root.field("kind").value == KIND
 
 

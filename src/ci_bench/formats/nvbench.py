@@ -1,4 +1,6 @@
-"""nvbench's JSON (``--json FILE``), read. Its samples lie in binary files beside it (``--jsonbin``), which are not read.
+"""Reader of nvbench's JSON (``--json FILE``).
+
+Its samples are in separate binary files (``--jsonbin``), which are not read.
 
 The form is that of ``nvbench/json_printer.cu`` of version 1.0.0 of the format: numbers are written as texts.
 """
@@ -22,7 +24,7 @@ _OWN = "nv/"
 
 
 def matches(root: Node) -> bool:
-    """Whether it looks like this format."""
+    """Return whether it looks like this format."""
     benchmarks = root.get("benchmarks")
     return root.has("devices") and benchmarks is not None and all(one.has("name", "states") for one in benchmarks.items())
 

@@ -12,11 +12,14 @@ from ci_bench.records.results import Better
 
 _PARTS = {"latency", "throughput", "memory", "energy", "efficiency"}
 _MEMORY = {"max_ram": False, "max_process_vram": False, "max_reserved": False, "max_allocated": False, "max_global_vram": True}
-"""Whether a peak is derived: that of the whole device holds what other processes do."""
+"""Peaks, and whether they are derived: that of the whole device includes other processes."""
 
 
 def matches(root: Node) -> bool:
-    """Whether it looks like this format. Bencher's has measures of the same names, each a value without a unit."""
+    """Return whether it looks like this format.
+
+    Bencher's has measures of the same names, each a value without a unit.
+    """
     if root.has("config", "report"):
         return True
     targets = [one for _, one in root.fields()] if isinstance(root.value, dict) else []

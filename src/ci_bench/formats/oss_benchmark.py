@@ -6,10 +6,11 @@ Read are a list of records, one record, or one on each line. A record has neithe
 ``metric.unit`` or ``metric.extra_info`` (``unit``, ``better``), if a writer put them there. The direction of a time, a rate,
 memory or energy follows from the unit.
 
-Written is one JSON array, one record per metric. A record names benchmark, model and metric; all samples go into
-``benchmark_values``. Metrics have one type, numbers: how a case ended is in ``extra_info``, and in the metric ``passed``, 0 or
-1, which failed and skipped cases have as well. Paths, command lines and environments are left out. What is lost: launches and
-blocks of samples, warm-ups, details of checks.
+The writer makes one JSON array, one record per metric. A record names benchmark, model and metric;
+all samples go into ``benchmark_values``. Metrics have one type, numbers: how a case ended is in
+``extra_info``, and in the metric ``passed``, 0 or 1, which failed and skipped cases have as well.
+Paths, command lines and environments are left out. Losses: launches and blocks of samples,
+warm-ups, details of checks.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ from ci_bench.records.results import Better, CaseResult, Outcome, Results, Statu
 
 
 def is_lines(text: str) -> bool:
-    """Whether it is one JSON text on each of several lines."""
+    """Return whether it is one JSON text on each of several lines."""
     first, newline, rest = text.strip().partition("\n")
     try:
         return bool(newline and rest) and isinstance(json.loads(first), dict)
@@ -50,7 +51,7 @@ def _line(number: int, line: str) -> Any:
 
 
 def matches(root: Node) -> bool:
-    """Whether it looks like this format."""
+    """Return whether it looks like this format."""
     records = list(root.items()) if isinstance(root.value, list) else [root]
     return bool(records) and all(one.has("benchmark", "metric") for one in records)
 
@@ -83,7 +84,7 @@ def _series(record: Node) -> Series:
 
 
 def _words(record: Node) -> Iterator[str]:
-    """What tells benchmarks apart, as far as the record says it."""
+    """Yield the words that distinguish benchmarks, as far as the record has them."""
     benchmark, model = record.field("benchmark"), record.get("model")
     yield benchmark.field("name").text()
     info = benchmark.get("extra_info")
@@ -102,7 +103,10 @@ MAX_WORDS = 300
 
 
 def _spelt(value: Any) -> str:
-    """What tells one set of inputs or arguments from another, in words; a digest follows what is too long."""
+    """Spell out inputs or arguments to distinguish sets of them.
+
+    A digest replaces the end of a long one.
+    """
     words = _flat(value)
     if len(words) <= MAX_WORDS:
         return words
@@ -145,7 +149,7 @@ def _records(row: CaseResult, device: str) -> Iterator[dict[str, Any]]:
 
 
 def _passed(row: CaseResult, arm: str) -> bool:
-    """Whether a case ended well, and no check of the arm or of what it is held against failed."""
+    """Return whether a case ended well, and no check of the arm or of its reference failed."""
     told = [one for one in row.checks if one.arm in {arm, row.case.reference} or len(candidates(row)) == 1]
     return row.status is Status.OK and not any(one.outcome is Outcome.FAIL and not one.informative for one in told)
 

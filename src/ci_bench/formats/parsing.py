@@ -60,7 +60,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value of a JSON text and where it stands there."""
+    """A value of a JSON text and its position in the text."""
 
     value: Any
     path: str
@@ -70,7 +70,7 @@ class Node:
         raise Unreadable(f"{self.path}: {why}")
 
     def has(self, *names: str) -> bool:
-        """Whether it is a mapping with all of these fields."""
+        """Return whether it is a mapping with all of these fields."""
         return isinstance(self.value, dict) and all(name in self.value for name in names)
 
     def field(self, name: str) -> "Node":
@@ -120,7 +120,7 @@ class Node:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a finite number, and neither true nor false."""
+    """Return whether it is a finite number, and neither true nor false."""
     if type(value) not in {int, float}:
         return False
     try:

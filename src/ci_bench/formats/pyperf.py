@@ -19,7 +19,7 @@ _WRITTEN = {Unit.SECONDS: "second", Unit.BYTES: "byte", Unit.COUNT: "integer"}
 
 
 def matches(root: Node) -> bool:
-    """Whether it looks like this format."""
+    """Return whether it looks like this format."""
     return root.has("benchmarks", "version") and any(one.has("runs") for one in root.field("benchmarks").items())
 
 

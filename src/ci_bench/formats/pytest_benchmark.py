@@ -17,7 +17,7 @@ _LEAST_FOR_SPREAD = 2
 
 
 def matches(root: Node) -> bool:
-    """Whether it looks like this format."""
+    """Return whether it looks like this format."""
     return root.has("machine_info", "benchmarks")
 
 

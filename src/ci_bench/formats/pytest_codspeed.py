@@ -1,7 +1,7 @@
 """pytest-codspeed's results of its walltime mode (``.codspeed/results_*.json``), read. Times only, in nanoseconds.
 
-Rounds are not in the file, only figures of them: the median of a round's time per call stands for the benchmark. The simulation
-mode leaves its numbers with CodSpeed, so that its file has none.
+Rounds are not in the file, only figures of them: the median of a round's time per call stands for
+the benchmark. The simulation mode leaves its numbers with CodSpeed, so its file has none.
 https://github.com/CodSpeedHQ/pytest-codspeed/blob/master/src/pytest_codspeed/instruments/walltime.py
 """
 
@@ -16,7 +16,7 @@ WALLTIME = "walltime"
 
 
 def matches(root: Node) -> bool:
-    """Whether it looks like this format."""
+    """Return whether it looks like this format."""
     return root.has("creator", "instrument", "benchmarks") and root.field("creator").has("name")
 
 
@@ -51,7 +51,7 @@ def _series(name: str, benchmark: Node) -> Series:
 
 
 def _machine(root: Node) -> dict[str, Fact]:
-    """The interpreter is all that the file tells of the machine."""
+    """Return the interpreter, the file's only fact about the machine."""
     python = root.get("python")
     build = python.get("sysconfig") if python else None
     facts = build.value if build is not None and isinstance(build.value, dict) else {}

@@ -1,4 +1,4 @@
-"""What a text that no reader knows looks like, and names that change from run to run.
+"""Description of texts that no reader knows, and of names that change from run to run.
 
 An address of an object or a temporary folder in a benchmark's name differs in every run, so the same benchmark
 would be gone and new each time.
@@ -33,13 +33,13 @@ _LOOKS = (
     ("a table in CSV", r"\A[^\n,]+(,[^\n,]*){2,}\n"),
     ("YAML, or a text whose first line is a name and a colon", r"\A[\w-]+:(\s|$)"),
 )
-"""What to call a text, and what tells it."""
+"""Descriptions of texts, with their patterns."""
 _MOST_LOOKED_AT = 100_000
 _SHOWN = 5
 
 
 def appearance(text: str) -> str:
-    """What an unknown text looks like, in words: a tool's output, or how it begins."""
+    """Describe the looks of an unknown text: a tool's output, or how it begins."""
     begin = text.lstrip("\ufeff")[:_MOST_LOOKED_AT]
     for words, pattern in _LOOKS:
         if re.search(pattern, begin):

@@ -1,4 +1,4 @@
-"""What every format is read into and written from: named series of numbers."""
+"""Common form of every format: named series of numbers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,13 +9,13 @@ from ci_bench.records.results import Better, Fact
 Runs = tuple[tuple[float, ...], ...]
 
 
-class Unreadable(Exception):  # noqa: N818 - it says what the text is, and the edge turns it into an error of its own
+class Unreadable(Exception):  # noqa: N818 - it describes the text, and the edge converts it to another error
     """A text is not in the format that it should be in. The message names the place and what is wrong there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
-    """What one benchmark measured of one kind.
+    """Measurements of one kind from one benchmark.
 
     `benchmark` is the tool's own name, `measure` tells several series of a benchmark apart and is empty for the main one. The
     numbers of `runs` (one entry for each fresh process, as far as the format tells) and `warmups` are as the tool wrote them, in
@@ -31,7 +31,7 @@ class Series:
     warmups: Runs = ()
     derived: bool = False
     peak: bool = False
-    """Whether it is a peak of a process's memory, which moves by some pages from run to run."""
+    """Marks a process's peak of memory, which moves by some pages from run to run."""
 
     @property
     def label(self) -> str:
@@ -61,8 +61,8 @@ class Absent:
 class Reading:
     """All that a text says. `failed` are benchmarks that went wrong, `skipped` those that were left out on purpose.
 
-    `machine` is what it tells of the machine that measured, as far as another machine would differ in it; `form` the name of the
-    format that it was read in.
+    `machine` holds the facts about the measuring machine in which other machines would differ;
+    `form` the name of the format that it was read in.
     """
 
     series: tuple[Series, ...]
@@ -74,7 +74,7 @@ class Reading:
     versions: Mapping[str, str] = field(default_factory=dict)
     """Of benchmarks by name what changes when their own code does, if the tool records it."""
     notes: tuple[str, ...] = ()
-    """What was read otherwise than it is written, for people."""
+    """Differences between the text and its reading, for people."""
 
 
 def one_run(*values: float) -> Runs:

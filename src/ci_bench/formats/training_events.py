@@ -1,4 +1,6 @@
-"""What a training logged for TensorBoard (event files) or for W&B (a run's own file, as it is written offline): steps by rank.
+"""Steps by rank from a training's log for TensorBoard (event files) or W&B.
+
+For W&B it is a run's own file, as it is written offline.
 
 Owns the two containers, checksums included, and as much of the messages in them as numbers by name and step need:
 
@@ -7,10 +9,11 @@ Owns the two containers, checksums included, and as much of the messages in them
 - W&B: the log of LevelDB (https://github.com/google/leveldb/blob/main/doc/log_format.md), with zlib's CRC-32, of ``Record``
   (https://github.com/wandb/wandb/blob/main/wandb/proto/wandb_internal.proto).
 
-Both are read without the tools' own libraries (docs/adr/0058-loops-and-their-logs.md). What a file says is not believed: a
-checksum that does not fit, a field that ends beyond its message, or too much of anything is refused. A file that ends within a
-record is read up to there, as both tools do; steps that are missing are noticed where runs are compared. Which numbers are a
-step's loss and time is `training_log`'s.
+Both are read without the tools' own libraries (docs/adr/0058-loops-and-their-logs.md). The content
+of a file is not trusted: a checksum that does not fit, a field that ends beyond its message, or too
+much of anything is refused. A file that ends within a record is read up to there, as both tools do;
+comparing runs reveals missing steps. `training_log` chooses the numbers that are a step's loss and
+time.
 """
 
 import json
@@ -36,7 +39,7 @@ LONGEST_NAME = 500
 LONGEST_NUMBER = 100
 SHOWN = 10
 STEP, MOMENT = "_step", "_timestamp"
-"""What W&B calls the step and the time of day of what it logs; rows of event files have them, too."""
+"""W&B's names for the step and the time of day of a row; rows of event files have them, too."""
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     **training_log.NAMES,
@@ -46,7 +49,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "time": (*training_log.NAMES["time"], "iteration-time", "time_metrics/end_to_end(s)"),
     "clock": (*training_log.NAMES["clock"], MOMENT),
 }
-"""What is looked for where nobody says it; the last ones are torchtitan's and Megatron-LM's tags."""
+"""Default names to look for; the last ones are torchtitan's and Megatron-LM's tags."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LONGEST_VARINT = 10
@@ -69,9 +72,10 @@ class File:
 
 @dataclass(kw_only=True, slots=True)
 class _Log:
-    """What a file logged: the numbers that are asked for, a row for each step or call, and the names of all numbers.
+    """Content of a file: requested numbers, a row per step or call, and names of all numbers.
 
-    `run` tells which files go on from one another: those of a folder (TensorBoard), of a run's id (W&B).
+    `run` is the key of files that continue each other: those of a folder (TensorBoard), of a run's
+    id (W&B).
     """
 
     file: File
@@ -87,7 +91,7 @@ class _Log:
 
 
 def form_of(content: bytes) -> str | None:
-    """Which of the two a file is, by how it begins; `None` for anything else."""
+    """Return the form of a file, by its first bytes; `None` for anything else."""
     if content.startswith(_MAGIC[:4]):
         return WANDB
     if len(content) >= 12 and checksum(content[:8]) == _uint32(content, 8):  # noqa: PLR2004 - a length and its checksum
@@ -102,8 +106,8 @@ def read(files: Sequence[File], names: Mapping[str, str], form: str) -> tuple[tu
     Each folder whose files have losses is a rank, in the order of the numbers in their names, unless a logged `rank` says it.
 
     Raises:
-        Unreadable: a file is broken or too large, nothing is called like the loss, two processes wrote one run at once, or steps
-            of ranks differ.
+        Unreadable: a file is broken or too large, nothing is called like the loss, two processes
+            wrote one run simultaneously, or steps of ranks differ.
     """
     if (size := sum(len(file.content) for file in files)) > MOST_BYTES:
         raise Unreadable(f"{size:,} bytes, but at most {MOST_BYTES:,} are read; log fewer pictures and histograms")
@@ -153,7 +157,7 @@ def _continued(parts: Sequence[tuple[_Log, list[Record]]]) -> list[Record]:
     """The steps of one process over its restarts: what comes later counts from its first step on.
 
     Raises:
-        Unreadable: two files were written at the same time, so that they are not of one process.
+        Unreadable: two files were written at the same time, and so by two processes.
     """
     ordered = sorted(parts, key=lambda part: _moment(part[0], part[1][0]))
     for (one, before), (other, after) in pairwise(ordered):
@@ -220,7 +224,10 @@ def _tensorboard(file: File, wanted: set[str]) -> _Log:
 
 
 def _scalars(summary: bytes, file: File) -> Iterator[tuple[str, float]]:
-    """The numbers of a ``Summary``, each with its tag; pictures, texts and histograms are none."""
+    """Yield the numbers of a ``Summary``, each with its tag.
+
+    Pictures, texts and histograms are skipped.
+    """
     for key, value in _fields(summary, file):
         if key != 1 or not isinstance(value, bytes):
             continue
@@ -274,7 +281,7 @@ def _records_of_tf(file: File) -> Iterator[bytes]:
 
 
 def _wandb(file: File, wanted: set[str]) -> _Log:
-    """What ``wandb.log`` was called with, a row for each call."""
+    """Read the arguments of ``wandb.log``, a row for each call."""
     log = _Log(file=file, run=file.name, rows=[], names=set())
     for number, record in enumerate(_records_of_leveldb(file)):
         _bounded(number, file)

@@ -1,10 +1,12 @@
-"""Lines of a training's log: names and numbers, progress bars, prefixes of ranks, and lines that are no training step.
+"""Parser of log lines: names and numbers, progress bars, prefixes of ranks, lines without a step.
 
-A line has a name, as a rule a colon or an equals sign, and a number, several of them: so write nanoGPT
-(``iter 0: loss 4.2312, time 31.20ms``), torchtitan (``step:  1  loss:  8.1234  grad_norm:  1.20``), torchtune
-(``Step 1 | loss:1.23 lr:2e-05``), DeepSpeed (``steps: 10 loss: 9.5 iter time (s): 0.5``), Megatron-LM
-(``iteration 1/ 9 | elapsed time per iteration (ms): 31.2 | lm loss: 1.03E+01``), fairseq, torchvision, Keras, and what
-transformers prints. A carriage return ends a record as a newline does, so that each redraw of a bar is one.
+A line has a name, as a rule a colon or an equals sign, and a number, several of them: so write
+nanoGPT (``iter 0: loss 4.2312, time 31.20ms``), torchtitan
+(``step: 1 loss: 8.1234 grad_norm: 1.20``), torchtune (``Step 1 | loss:1.23 lr:2e-05``), DeepSpeed
+(``steps: 10 loss: 9.5 iter time (s): 0.5``), Megatron-LM
+(``iteration 1/ 9 | elapsed time per iteration (ms): 31.2 | lm loss: 1.03E+01``), fairseq,
+torchvision, Keras, and what transformers prints. A carriage return ends a record as a newline does,
+so each redraw of a bar is one.
 """
 
 import json
@@ -63,7 +65,9 @@ class Line:
 
 
 def read_lines(text: str, asked: Mapping[str, Sequence[str]], defaults: Mapping[str, Sequence[str]]) -> list[Line]:
-    """The records of a log by the names `asked`; those in `defaults` are nobody's own.
+    """Read the records of a log by the names `asked`.
+
+    Those in `defaults` were not set by the user.
 
     Raises:
         Unreadable: a loss or a gradient norm is a number of two readings. It names the line.
@@ -97,7 +101,10 @@ def _ends(text: str) -> Iterator[int]:
 
 
 def _commas(text: str, asked: Mapping[str, Sequence[str]]) -> Commas:
-    """How losses and norms use commas; logs without a comma in a number need no look."""
+    """Return the use of commas in losses and norms.
+
+    Logs without a comma in a number need no check.
+    """
     if not re.search(r"\d,\d", text):
         return Commas()
     names = (*asked["loss"], *asked["grad_norm"])
@@ -142,7 +149,10 @@ def _rank(piece: str) -> int | None:
 
 
 def _position(piece: str) -> int | None:
-    """The count of a bar or counter, ``10/ 80``; that of epochs is none."""
+    """Return the count of a bar or counter, ``10/ 80``.
+
+    The count of epochs is ignored.
+    """
     for match in _OF.finditer(piece[:2000]):
         if not _BEFORE_EPOCHS.search(piece[: match.start(1)]):
             return int(match[1])
@@ -199,11 +209,14 @@ def _value(match: re.Match[str], what: str, name: str, commas: Commas) -> tuple[
 
 @cache
 def _named(name: str) -> re.Pattern[str]:
-    """A name that no word stands before (``val loss`` is no loss), its number, and the letters behind that."""
+    """Match a name, its number, and letters after it.
+
+    No word may be before the name: ``val loss`` is not a loss.
+    """
     before, between = r"(?:^|[^A-Za-z_/\s\"'])\s*[\"']?", r"[\s:=\"']{1,40}"
     return re.compile(f"{before}{re.escape(name)}{between}((?>{NUMBER}))([A-Za-z%]{{0,12}})(?![A-Za-z0-9_])", re.IGNORECASE)
 
 
 def in_milliseconds(name: str) -> bool:
-    """Whether a name says that its numbers are in milliseconds."""
+    """Return whether a name says that its numbers are in milliseconds."""
     return name.endswith(("_ms", "(ms)"))

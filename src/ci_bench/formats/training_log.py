@@ -1,8 +1,11 @@
-"""What a training said of its steps: JSON lines, transformers' trainer state, tables, or lines of a log with names and numbers.
+"""Reader of a training's steps from logs.
 
-Owns which numbers of a record are its step, loss, gradient norm and time, that each rank has each step once, and which
-records are no training step: evaluations, averages, redrawn bars. Those are counted, and evaluations kept as a series of their
-own. Losses are read as they were written: a log of four decimals keeps four, and the judge allows for that.
+It reads JSON lines, transformers' trainer state, tables, and lines of a log with names and numbers.
+
+Owns which numbers of a record are its step, loss, gradient norm and time, that each rank has each
+step once, and which records are not training steps: evaluations, averages, redrawn bars. Those are
+counted, and evaluations kept as a separate series. Losses are read as they were written: a log of
+four decimals keeps four, and the judge allows for that.
 """
 
 from collections import Counter
@@ -46,7 +49,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "tokens": ("tokens",),
     "rank": ("rank",),
 }
-"""What records call things, where nobody says it: the first name that a record has."""
+"""Default names in records: the first one that a record has counts."""
 
 OTHER_LOSSES = ("train_loss", "train_loss_step", "lm_loss", "total_loss", "train/loss_step", "train/CrossEntropyLoss")
 """Names of losses where no record has one by the names above."""
@@ -87,7 +90,10 @@ Ranks = tuple[tuple[Record, ...], ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Log:
-    """What was read: the steps of each rank, `numbers` of the ranks, evaluations, and what was left out, with how often."""
+    """Content of a log: steps of each rank, evaluations, and counts of skipped records.
+
+    `numbers` are those of the ranks.
+    """
 
     ranks: Ranks
     numbers: tuple[int, ...] = (0,)
@@ -96,7 +102,10 @@ class Log:
 
     @property
     def remarks(self) -> str:
-        """What is no training step, in one clause; empty where nothing was left out."""
+        """Describe in one clause the records that are not training steps.
+
+        Empty if nothing was left out.
+        """
         return _counted(self.left_out)
 
 
@@ -120,7 +129,8 @@ def read(text: str, names: Mapping[str, str], form: str = "auto") -> Log:
     `names` says what records call their step, loss, grad_norm, time, clock, tokens or rank, where it is not one of `NAMES`.
 
     Raises:
-        Unreadable: no record has a loss, a step is there twice, ranks have different steps, or a value is no number.
+        Unreadable: no record has a loss, a step is there twice, ranks have different steps, or a
+            value is not a number.
     """
     if form not in FORMATS:
         raise Unreadable(f"format: {form!r} is not one of {', '.join(FORMATS)}")
@@ -151,7 +161,7 @@ def _log(found: _Found) -> Log:
 
 
 def _in_steps(records: Sequence[Record]) -> bool:
-    """Whether every record has a step that a counter shows, and none twice in a rank and an epoch."""
+    """Return whether every record has a step from a counter, unique within a rank and an epoch."""
     if any(record.step is None for record in records):
         return False
     try:
@@ -162,7 +172,7 @@ def _in_steps(records: Sequence[Record]) -> bool:
 
 
 def _without_placeholders(ranks: Ranks) -> tuple[Ranks, dict[int, float]]:
-    """The ranks that have a loss: beside them, those that write -1 or 0 in every step are left out."""
+    """Return the ranks that have a loss, without those that write -1 or 0 in every step."""
     empty = {steps[0].rank: steps[0].loss for steps in ranks if len(steps) > 1 and {step.loss for step in steps} in _ALL_SAME}
     if not empty or len(empty) == len(ranks):
         return ranks, {}
@@ -173,7 +183,9 @@ _ALL_SAME = tuple({value} for value in PLACEHOLDERS)
 
 
 def must_say(names: Mapping[str, str], records: Sequence[Record]) -> None:
-    """What somebody named is there: a misspelt gradient norm would leave the gate without a word.
+    """Check that names set by the user exist.
+
+    Otherwise a misspelt gradient norm would drop out of the gate silently.
 
     Raises:
         Unreadable: no record has it.
@@ -185,7 +197,7 @@ def must_say(names: Mapping[str, str], records: Sequence[Record]) -> None:
 
 
 def _no_loss(tried: Sequence[str], text: str, rows: Sequence[Row] | None, found: _Found) -> str:
-    """Why there is no step, with the names that there are."""
+    """Explain why the log has no steps, with the names that it has."""
     if found.left_out:
         return f"it has no training step, only {_counted(found.left_out)}; name another loss with `losses.loss`"
     names = names_of(rows) if rows is not None else training_lines.names_in(text)
@@ -262,7 +274,7 @@ def _integer(value: Any) -> int | None:
 
 
 def _part_of(values: Mapping[str, Any]) -> str:
-    """Whether a row says that it is an evaluation, or the average of a run."""
+    """Return the part that a row names: an evaluation, or the average of a run."""
     if _WHOLE_RUN in values:
         return AVERAGE
     modes = (values.get(name) for name in _MODES)
@@ -317,7 +329,7 @@ def _of_lines(text: str, asked: Mapping[str, Sequence[str]]) -> _Found:
 
 
 def _draws_again(line: Line, after: Line) -> bool:
-    """Whether the next record is the same step of a bar, drawn again."""
+    """Return whether the next record is the same step of a bar, drawn again."""
     where = line.bar and after.bar and after.line == line.line + 1 and line.position is not None
     return where and (line.position, line.epoch, line.rank) == (after.position, after.epoch, after.rank)
 

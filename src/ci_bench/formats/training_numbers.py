@@ -10,7 +10,7 @@ from dataclasses import dataclass
 SUFFIXES = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
 MILLISECONDS = 1e-3
 NUMBER = r"[-+]?(?:nan|inf(?:inity)?|(?:\d|\.\d)(?:\d|[.,](?=\d)|e[-+]?(?=\d))*\.?)"
-"""What begins like a number; `parse` decides whether it is one."""
+"""Texts that begin like a number; `parse` decides whether they are numbers."""
 
 _POINT = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.IGNORECASE)
 _GROUPS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?(?:e[-+]?\d+)?", re.IGNORECASE)
@@ -20,12 +20,12 @@ _SUFFIXED = re.compile(rf"((?i:{NUMBER}))\s?([KMGBTk])")
 
 
 class NotANumber(ValueError):  # noqa: N818 - the text is what is wrong
-    """A text that is no number, or one of two readings. The message names the text."""
+    """A text is not a number, or can be read as two. The message names the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commas:
-    """How a log uses commas: as decimal points, in groups of three digits, or nobody knows."""
+    """Use of commas in a log: as decimal points, in groups of three digits, or unknown."""
 
     decimal: bool | None = None
 
@@ -45,7 +45,7 @@ def parse(text: str, commas: Commas = GROUPED) -> float:
     """The value of a number's text, without a unit.
 
     Raises:
-        NotANumber: it is none, or its comma may be a decimal point or not.
+        NotANumber: it is not a number, or its comma may be a decimal point or not.
     """
     if _SPELLED.fullmatch(text) or _POINT.fullmatch(text):
         return float(text)
@@ -63,7 +63,7 @@ def parse_spelled(text: str) -> float:
     """The value of a text that may end in K, M, G, B or T, as JSON and CSV hold it.
 
     Raises:
-        NotANumber: it is none.
+        NotANumber: it is not a number.
     """
     own = text.strip()
     suffixed = _SUFFIXED.fullmatch(own)
@@ -71,12 +71,15 @@ def parse_spelled(text: str) -> float:
 
 
 def scale_of(unit: str) -> float | None:
-    """The factor of a suffix behind a number of no unit; `None` where it is none. A lower-case ``m`` is no million."""
+    """Return the factor of a suffix on a number without a unit, or `None`.
+
+    A lower-case ``m`` does not mean million.
+    """
     if unit in {"", "%", "s"}:
         return 1.0
     return None if unit == "m" else SUFFIXES.get(unit.lower()) if len(unit) == 1 else None
 
 
 def is_whole(value: float, most: int) -> bool:
-    """Whether a number is an integer from 0 to `most`."""
+    """Return whether a number is an integer from 0 to `most`."""
     return math.isfinite(value) and 0 <= value <= most and value == int(value)

@@ -23,7 +23,7 @@ NAMED = ("step", "loss")
 
 
 def is_table(text: str) -> bool:
-    """Whether a text is a header and rows of as many cells, one of them a number."""
+    """Return whether a text is a header and rows of as many cells, one of them a number."""
     lines = [line for line in text.splitlines()[:20] if line.strip()]
     if len(lines) < LEAST_ROWS or (delimiter := _delimiter(lines[0])) is None:
         return False
@@ -65,7 +65,7 @@ def rows_of_table(text: str) -> Iterator[Row]:
 
 
 def is_columns(text: str) -> bool:
-    """Whether each line of a text, but for comments, is as many numbers."""
+    """Return whether each line of a text, except comments, has the same count of numbers."""
     rows = [line.split() for line in text.splitlines()[:20] if line.strip() and not line.startswith("#")]
     return (
         len(rows) >= LEAST_ROWS

@@ -1,10 +1,11 @@
 """The CSV files and the log of transformers' former `PyTorchBenchmark`, written from a run of the suite `transformers`.
 
-Columns, sections and widths are those of its last version (transformers 4.44, `benchmark_utils.py`), so that what reads them
-goes on working. Three things are put right: a time has six digits and not four decimals, memory is called MiB, which it always
-was, and files are named after the run and not after the moment of an import. A time is the median of the launches' medians,
-where the old one was the fastest of three blocks. What these files cannot hold: samples and their spread, generations, checks,
-arms other than by their name beside the model's.
+Columns, sections and widths are those of its last version (transformers 4.44,
+`benchmark_utils.py`), so its readers keep working. Three things are corrected: a time has six
+digits and not four decimals, memory is called MiB, which it always was, and files are named after
+the run and not after the moment of an import. A time is the median of the launches' medians, where
+the old one was the fastest of three blocks. These files cannot hold samples and their spread,
+generations and checks; arms appear only as a name next to the model's.
 """
 
 import csv
@@ -22,7 +23,10 @@ MISSING = "N/A"
 MODES = {"inference": ("inference", "INFERENCE - {} - RESULT"), "training": ("train", "TRAIN - {} - RESULTS")}
 """By the mode of a case: the beginning of the old files' names, and the titles of the log's sections."""
 MEMORY = ("process_vram", "peak_reserved", "peak_allocated", "peak_anonymous", "peak_rss")
-"""What stands for memory, the first that was measured: the old figure was a whole GPU's or a whole process's."""
+"""Metrics of memory, of which the first measured one counts.
+
+The old figure was a whole GPU's or a whole process's.
+"""
 KINDS = {"time": ("SPEED", "Time in s"), "memory": ("MEMORY", "Memory in MiB")}
 PLAIN = {"precision": "fp32", "attention": "auto"}
 MEBIBYTE = 2**20
@@ -35,7 +39,7 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Cell:
-    """One figure of one arm, `None` where there is none."""
+    """One figure of one arm, `None` if missing."""
 
     key: Key
     value: float | None
@@ -92,7 +96,7 @@ def _cells(results: Results, mode: str, kind: str) -> Iterator[_Cell]:
 
 
 def _memory_of(row: CaseResult) -> tuple[str, ...]:
-    """What stands for memory in all arms of a case, so that they can be compared."""
+    """Return the metrics of memory that all arms of a case have, to compare them."""
     known = {(metric.name, metric.arm) for metric in row.metrics}
     return tuple(name for name in MEMORY if all((name, arm) in known for arm in row.case.arms)) or MEMORY
 
@@ -107,7 +111,10 @@ def _utilisations(results: Results, mode: str) -> Iterator[_Cell]:
 
 
 def _merged(cells: Iterator[_Cell]) -> dict[Key, float | None]:
-    """One value for each key. The eager arm is measured beside every candidate: the median of those."""
+    """Return one value for each key.
+
+    The eager arm is measured with every candidate: the median of those.
+    """
     found: dict[Key, list[float]] = {}
     for cell in cells:
         found.setdefault(cell.key, []).extend([] if cell.value is None else [cell.value])
@@ -229,7 +236,7 @@ def _is_number(value: Fact) -> bool:
 
 
 def _left_out(results: Results) -> tuple[str, ...]:
-    """What is in the results and not in these files."""
+    """List parts of the results that these files lack."""
     held = {"step_time", *MEMORY}
     return tuple(
         f"{row.case.id} ({metric.arm}) {metric.name}"

@@ -30,7 +30,7 @@ _RATIO = re.compile(r"(.+?)\s*(?:/|\bper\b)\s*(.+)")
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What numbers of a unit are: times `scale` they are of `unit`."""
+    """Meaning of a unit: numbers times `scale` are numbers of `unit`."""
 
     unit: Unit
     scale: float
@@ -39,7 +39,8 @@ class Measured:
 def interpret(text: str) -> Measured:
     """A unit as tools write it: ``ns/iter``, ``MiB``, ``tokens/s``, ``TFLOPS``.
 
-    Per call, iteration or token changes nothing. What is not a time, a rate, memory or energy is a plain number, a count.
+    Per call, iteration or token changes nothing. Anything except a time, a rate, memory or energy
+    is a plain number, a count.
     """
     name = _plain(text)
     if (ratio := _RATIO.fullmatch(name)) is not None:
@@ -67,7 +68,9 @@ _DIRECTIONS = {
 
 
 def direction(unit: str) -> Better | None:
-    """Which way numbers of a unit are better, if the unit alone says so: time, memory and energy lower, rates of work higher.
+    """Return the better direction, if the unit determines it.
+
+    Time, memory and energy are better lower, rates of work higher.
 
     Of other rates nothing is known: there are errors per second.
     """
@@ -92,7 +95,7 @@ def _interpret_ratio(above: str, below: str) -> Measured:
 
 
 def _plain(text: str) -> str:
-    """One spelling of the micro sign, whatever code point it has, and no letter case: nobody writes megaseconds."""
+    """Normalise the code point of the micro sign, and letter case: megaseconds do not occur."""
     return text.strip().lower().replace("\N{MICRO SIGN}", "u").replace("\N{GREEK SMALL LETTER MU}", "u")
 
 

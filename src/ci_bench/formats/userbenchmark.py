@@ -1,8 +1,9 @@
 """TorchBench's userbenchmark JSON: ``{name, environ, metrics}``, metrics a flat mapping from names to numbers.
 
-Names are as TorchBench has them: ``test_train[resnet-cpu-inductor]_latency`` in milliseconds, ``_gmem`` and ``_cmem`` in
-gigabytes, and the precision where it is not fp32. What is lost: samples, units, launches, failures and skips (a number that is
-missing has no name there), checks. Text among the metrics is refused when read: the tool itself writes errors there.
+Names are as TorchBench has them: ``test_train[resnet-cpu-inductor]_latency`` in milliseconds,
+``_gmem`` and ``_cmem`` in gigabytes, and the precision where it is not fp32. Losses: samples,
+units, launches, failures and skips (a number that is missing has no name there), checks. Text among
+the metrics is refused when read: the tool itself writes errors there.
 """
 
 import json
@@ -50,7 +51,10 @@ def write(results: Results, name: str = "ci-bench") -> Files:
 
 
 def read(text: str) -> UserBenchmark:
-    """Read a file. Raises `ValueError` where it is none, or where a metric is no finite number."""
+    """Read a file.
+
+    Raises `ValueError` if it has another form, or if a metric is not a finite number.
+    """
     try:
         raw: Any = json.loads(text)
     except RecursionError as error:
@@ -78,7 +82,7 @@ _ENDINGS: Mapping[str, tuple[str, Better]] = {
 
 
 def matches(root: Node) -> bool:
-    """Whether it looks like this format."""
+    """Return whether it looks like this format."""
     return root.has("name", "environ", "metrics") and isinstance(root.field("metrics").value, dict)
 
 

@@ -9,7 +9,7 @@ from ci_bench.records.results import Better
 
 
 def matches(root: Node) -> bool:
-    """Whether it looks like this format."""
+    """Return whether it looks like this format."""
     files = root.get("files")
     return files is not None and isinstance(files.value, list) and all(one.has("filepath", "groups") for one in files.items())
 
