@@ -1,6 +1,6 @@
 """Reading an artifact that a stranger may have packed: in memory, named members only, within limits; never unpacked to disk.
 
-Owns what an archive may hold. What is in the members is for the reader of the documents.
+Owns what an archive may hold. The reader of the documents checks the members' content.
 """
 
 import re
@@ -26,7 +26,7 @@ class UnsafeArchive(Exception):  # noqa: N818 - caught where the artifact is ask
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What is accepted; sizes in bytes, `ratio` is unpacked / packed size of one member."""
+    """Limits of an archive; sizes in bytes, `ratio` is unpacked / packed size of one member."""
 
     archive: int = 20_000_000
     members: int = 50
@@ -37,7 +37,10 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contents:
-    """What is read of an archive: these members, where they are. A single file that is no archive counts as the first of them."""
+    """Members to read from an archive, if present.
+
+    A single file that is not an archive counts as the first of them.
+    """
 
     members: tuple[str, ...]
     limits: Limits = Limits()
@@ -64,7 +67,7 @@ def read_members(content: bytes, wanted: Contents) -> Mapping[str, bytes]:
 
 
 def _check(entries: list[zipfile.ZipInfo], limits: Limits) -> None:
-    """Every member is checked, also those that nobody reads: an archive with one bad member was made to harm."""
+    """Check every member, also unread ones: an archive with one bad member is malicious."""
     if not entries:
         raise UnsafeArchive("it is empty")
     if len(entries) > limits.members:

@@ -1,9 +1,9 @@
 """The base side's results from an earlier run on the base branch: the nearest artifact that may be trusted, fetched.
 
-Owns which artifact may be a baseline: artifacts of forks' runs lie in the same list under the same name, and a fork may call
-its branch as ours is called, so that a branch's name alone proves nothing. What GitHub leaves out, as it does once a fork is
-deleted, is not trusted. That there is no baseline is an outcome with a reason, not an error. What is in the documents is for
-the caller, who may turn one down.
+Owns which artifact may be a baseline. Artifacts of forks' runs are in the same list under the same
+name, and a fork may give its branch the name of ours, so a branch's name proves nothing. Fields
+that GitHub leaves out, as it does once a fork is deleted, are not trusted. A missing baseline is an
+outcome with a reason, not an error. The caller checks the documents' content, and may reject them.
 """
 
 from collections import Counter
@@ -24,7 +24,9 @@ FARTHEST = 100
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """Which baseline: the artifact `name`, from a run of `workflow` (the path of its file) for `branch`, nearest to `commit`.
+    """The requested baseline: artifact `name`, from a run of `workflow` for `branch`.
+
+    It should be the one nearest to `commit`. `workflow` is the path of its file.
 
     `repository` is ``owner/name``; `farthest` is how many commits back the baseline may be.
     """
@@ -40,7 +42,7 @@ class Wanted:
 
 
 def distrust(artifact: Artifact, wanted: Wanted) -> str | None:
-    """What speaks against an artifact by itself, before its run is asked for."""
+    """Return the objection to an artifact itself, before its run is requested."""
     if artifact.expired:
         return "expired"
     if None in {artifact.run_id, artifact.repository_id, artifact.head_repository_id}:
@@ -53,7 +55,7 @@ def distrust(artifact: Artifact, wanted: Wanted) -> str | None:
 
 
 def distrust_run(run: Record, artifact: Artifact, wanted: Wanted) -> str | None:
-    """What speaks against the run that made an artifact, by GitHub's own record of the run."""
+    """Return the objection to the run that made an artifact, by GitHub's own record of the run."""
     repositories = {run.number("repository", "id"), run.number("head_repository", "id")}
     name = run.text("head_repository", "full_name") or ""
     if repositories != {wanted.repository_id} or name.casefold() != wanted.repository.casefold():
@@ -70,12 +72,12 @@ def distrust_run(run: Record, artifact: Artifact, wanted: Wanted) -> str | None:
 
 
 _LOOKED_INTO = 5
-"""How many artifacts are downloaded before giving up."""
+"""The most artifacts that are downloaded before giving up."""
 _REASONS = 6
 
 
 class Absence(StrEnum):
-    """Why there is no baseline."""
+    """Reason for a missing baseline."""
 
     NO_ARTIFACT = "no_artifact"
     NOT_TRUSTED = "not_trusted"
@@ -97,7 +99,7 @@ class FoundBaseline:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoBaseline:
-    """That there is none, and why, in words for a reader."""
+    """A missing baseline, and the reason, in words for a reader."""
 
     reason: Absence
     message: str
@@ -173,7 +175,7 @@ class _Search:
         return {sha: distance for distance, sha in enumerate(shas[: self._wanted.farthest + 1])}
 
     def _distrust_run(self, artifact: Artifact) -> str | None:
-        """What speaks against the run that made an artifact; each run is asked for once."""
+        """Return the objection to the run that made an artifact; each run is requested once."""
         if artifact.run_id not in self._runs:
             try:
                 self._runs[artifact.run_id] = self._client.get(f"actions/runs/{artifact.run_id}")

@@ -38,10 +38,10 @@ _HELD_NOTE = "<!-- ci-bench:held -->"
 
 
 class Conclusion(StrEnum):
-    """How a check ended, the mildest first.
+    """Conclusion of a check, the mildest first.
 
-    A required check lets `neutral` pass, so that is for a run that the policy lets pass. `cancelled` is for what was not judged:
-    it lets nothing pass, and blames nobody.
+    A required check lets `neutral` pass, which is for a run that the policy lets pass. `cancelled`
+    is for a run that was not judged: it lets nothing pass, and blames no one.
     """
 
     SUCCESS = "success"
@@ -58,7 +58,7 @@ _WORDS = {
 
 
 class Level(StrEnum):
-    """How grave an annotation is."""
+    """Severity of an annotation."""
 
     NOTICE = "notice"
     WARNING = "warning"
@@ -78,7 +78,10 @@ class Annotation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """One job's report about one attempt of a run. `own` is its conclusion, `None` while the run goes on."""
+    """One job's report about one attempt of a run.
+
+    `own` is its conclusion, `None` while the run continues.
+    """
 
     key: str
     run: RunId
@@ -107,7 +110,7 @@ class Report:
 
     @property
     def rank(self) -> int:
-        """How strict it is; a run that goes on says nothing yet."""
+        """Return its strictness; a running one has none yet."""
         return -1 if self.own is None else list(Conclusion).index(self.own)
 
 
@@ -115,9 +118,9 @@ class Report:
 class Check:
     """The content of a check run.
 
-    `conclusion` is `None` while the run goes on. `key` names one of several gates of a repository, `reporter` one of several jobs
-    that report about one run. Where `restates` is false, a second report of the same attempt is another gate's, and loosens
-    nothing.
+    `conclusion` is `None` while the run continues. `key` names one of several gates of a
+    repository, `reporter` one of several jobs that report about one run. If `restates` is false, a
+    second report of the same attempt is another gate's, and loosens nothing.
     """
 
     name: str
@@ -162,7 +165,10 @@ def strictest(report: Report, counted: Iterable[Report]) -> Report:
 
 
 def _is_outdated(report: Report, counted: Iterable[Report]) -> bool:
-    """Whether a run was cancelled for a newer one: then a newer check of it would only be in the way."""
+    """Return whether a run was cancelled for a newer one.
+
+    Then a newer check of it would only be in the way.
+    """
     newer = (one for one in counted if one.run.id > report.run.id)
     return report.own is Conclusion.CANCELLED and any(one.own is not Conclusion.CANCELLED for one in newer)
 
@@ -268,7 +274,10 @@ def _create(client: Client, check: Check, shown: Check) -> Record:
 
 
 def _complete(client: Client, check: Check, shown: Check, record: Record, *, there: int, restate: bool = False) -> Record:
-    """Send the annotations beyond the first `there`; `restate` what the check says by now, even if there are none to send."""
+    """Send the annotations after the first `there`.
+
+    `restate` sends the check's present text even without annotations.
+    """
     path = f"check-runs/{record.need_number('id')}"
     wanted = check.annotations[:MOST_ANNOTATIONS]
     while restate or there < len(wanted):
@@ -289,7 +298,7 @@ def _count(record: Record) -> int:
 
 
 def _said(check: Check, annotations: tuple[Annotation, ...]) -> Mapping[str, Any]:
-    """The body of a request, but for what tells which check it is."""
+    """Return the body of a request, without the fields that identify the check."""
     ended = (
         {"status": "in_progress"} if check.conclusion is None else {"status": "completed", "conclusion": check.conclusion.value}
     )

@@ -1,6 +1,6 @@
 """GitHub's REST API as this package needs it: objects, files, writes, listings page by page, and downloads.
 
-What the answers mean is for the callers; how an answer is come by is in `asking`.
+Callers interpret the answers; `asking` obtains them.
 """
 
 import logging
@@ -19,7 +19,10 @@ Params = Mapping[str, str | int]
 
 PER_PAGE = 100
 MOST_ITEMS = 10_000
-"""Of one page. Servers may have rules of their own on how many they give, but millions are none's."""
+"""Items of one page.
+
+Servers may have other limits on how many they give, but not millions.
+"""
 MOST_PAGES = 50
 _OK = 200
 
@@ -62,14 +65,15 @@ class Client:
     def write(self, method: str, path: str, body: Mapping[str, Any], *, seek: Seek | None = None) -> Record:
         """Create or change something, and return it.
 
-        After a lost answer, `seek` is asked first, so that nothing is made twice; without it, a POST is not sent again.
+        After a lost answer, `seek` is asked first, to make nothing twice; without it, a POST is not
+        sent again.
         """
         request = Request(method=method, url=self.server.url(path), body=body)
         answer = self._asker.ask_or_seek(request, seek) if seek else self._asker.ask(request)
         return answer if isinstance(answer, Record) else Record.of(answer.json())
 
     def delete(self, path: str) -> None:
-        """Delete; what is gone already is no error."""
+        """Delete; an object that is already gone does not raise."""
         try:
             self._asker.ask(Request(method="DELETE", url=self.server.url(path)))
         except GitHubMissing:
@@ -96,7 +100,10 @@ class Client:
         return Listing(items=items, complete=False)
 
     def location(self, path: str) -> str:
-        """Where a download redirects to. The address opens the file without a token: it is a secret, and short-lived."""
+        """Return a download's redirect target.
+
+        The address opens the file without a token: it is a secret, and short-lived.
+        """
         answer = self._asker.ask(Request(method="GET", url=self.server.url(path), redirects=False))
         target = parts_of(answer.headers.get("location", ""))
         secure = target.scheme == "https" or (target.scheme, urlsplit(self.server.api_url).scheme) == ("http", "http")

@@ -4,9 +4,9 @@ A comment is ours if its hidden first line says so and its author is ours, since
 
 ``<!-- ci-bench:v1 key=default run=17 attempt=1 head=0123…cdef -->``
 
-Its values are of a fixed alphabet, so that none can end the HTML comment. The comment of a newer run is left alone. List and
-create cannot be one step, so two jobs that write at once may make two; after writing, each looks again and both settle on the
-oldest comment with the newest text.
+Its values are of a fixed alphabet, which cannot end the HTML comment. The comment of a newer run is
+kept. List and create cannot be one step, so two jobs that write simultaneously may make two; after
+writing, each looks again and both settle on the oldest comment with the newest text.
 """
 
 import logging
@@ -31,7 +31,9 @@ _MARKER = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Marker:
-    """Which comment this is (`key`: one repository may have several gates), of which run, about which commit.
+    """Identity of a comment: its gate, run and commit.
+
+    One repository may have several gates, with one `key` each.
 
     Raises `BadInput` where the key has other letters than it may.
     """
@@ -142,7 +144,7 @@ def _superseded(own: Sequence[Own]) -> Outcome:
 
 
 def _write(client: Client, sticky: Sticky, own: Sequence[Own]) -> Own:
-    """Update the oldest of ours that is still there; create one where there is none."""
+    """Update the oldest of our comments that is still there, or create one."""
     for one in own:
         try:
             return _put(client, sticky, "PATCH", f"issues/comments/{one.id}")
@@ -179,8 +181,8 @@ def _is_ours(record: Record, marker: str, author: str) -> bool:
 def _settle(client: Client, sticky: Sticky, written: Own) -> Outcome:
     """Look again until there is one comment of ours, with the newest text.
 
-    GitHub's answer names whom the token writes as, so that a wrong `author` makes one comment too many for a moment, not for
-    ever.
+    GitHub's answer names the token's user, so a wrong `author` makes one comment too many for a
+    moment, not for ever.
     """
     if written.author.casefold() != sticky.author.casefold():
         logger.warning("this token comments as %s, not as %s; set the comment's author to it", written.author, sticky.author)
@@ -200,7 +202,7 @@ def _settle(client: Client, sticky: Sticky, written: Own) -> Outcome:
 def _withdraw(client: Client, sticky: Sticky, own: Sequence[Own]) -> None:
     """A newer run has written as well: take back what came after the oldest comment, which the newer run makes its own.
 
-    Both delete by the same rule, so that they can't delete each other's.
+    Both delete by the same rule, so they can't delete each other's.
     """
     for one in own[1:]:
         if one.marker.run == sticky.marker.run:
@@ -208,7 +210,7 @@ def _withdraw(client: Client, sticky: Sticky, own: Sequence[Own]) -> None:
 
 
 def _merge(client: Client, sticky: Sticky, own: Sequence[Own]) -> None:
-    """Keep the oldest with our text, delete the others; write it anew where none is left."""
+    """Keep the oldest with our text and delete the others; write it again if all are gone."""
     if not own or own[0].marker.run < sticky.marker.run:
         _write(client, sticky, own[:1])
     for one in own[1:]:

@@ -1,4 +1,4 @@
-"""What GitHub says of commits: their parents, the commit that a name stands for, where two of them meet. Also across forks.
+"""Commits on GitHub: parents, names, and merge bases. Also across forks.
 
 Asked of the API, and never of a checkout or of what results say of themselves.
 """
@@ -33,7 +33,7 @@ def branch_point(client: Client, base: str, head: str) -> str:
 
 
 def is_on(client: Client, branch: str, commit: str) -> bool:
-    """Whether a commit is part of a branch; one that GitHub does not know is part of none."""
+    """Return whether a commit is part of a branch; an unknown commit is not."""
     try:
         return branch_point(client, branch, commit) == commit
     except GitHubMissing:

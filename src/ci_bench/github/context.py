@@ -1,4 +1,4 @@
-"""What a workflow knows about itself: repository, run, event, commit; read from its environment and its event file.
+"""Context of a workflow: repository, run, event, commit, from its environment and event file.
 
 The event file is the runner's own and is believed; nothing here comes out of an artifact. In a `workflow_run` workflow, run and
 commit are those of the workflow that measured, not of the one that reports.
@@ -71,26 +71,31 @@ class Context:
 
     @property
     def is_for_pull_request(self) -> bool:
-        """Whether what was measured is a pull request's."""
+        """Return whether the measured commit is a pull request's."""
         return self.event.startswith("pull_request")
 
     @property
     def has_own_rules(self) -> bool:
-        """Whether it is a branch that chooses its own rules: one that is neither the default branch nor a merge group.
+        """Return whether it is a branch that chooses its own rules.
 
-        Whoever can push a branch can change its configuration.
+        That is one that is neither the default branch nor a merge group.
+
+        Anyone who can push a branch can change its configuration.
         """
         if self.is_for_pull_request or self.event == "merge_group":
             return False
         return self.head.branch != self.default_branch
 
     def check_name(self, name: str) -> str:
-        """The name of its check. What a branch says by its own rules is not what a pull request requires."""
+        """Return its check's name.
+
+        A check by a branch's own rules is not the one that a pull request requires.
+        """
         return f"{name} ({self.event})" if self.has_own_rules else name
 
 
 def server_of(environ: Mapping[str, str]) -> Server:
-    """Where to ask and as whom. Raises `NotOnGitHub`."""
+    """Return GitHub's address and the credentials. Raises `NotOnGitHub`."""
     token = next((environ[name].strip() for name in TOKENS if environ.get(name, "").strip()), "")
     if not token:
         raise NotOnGitHub("no token: set GITHUB_TOKEN to ${{ github.token }} in the `env:` of this step only")
@@ -161,7 +166,9 @@ def _of_measured(environ: Mapping[str, str], event: Record, measured: Record) ->
 
 
 def _base_of_measured(event: Record, measured: Record) -> tuple[str | None, str | None]:
-    """What a run that is for no pull request was for: a branch of this repository, or what a merge group is to get into.
+    """Return the target of a run without a pull request.
+
+    It is a branch of this repository, or the target of a merge group.
 
     GitHub names the branch of a merge group ``gh-readonly-queue/BRANCH/pr-NUMBER-COMMIT``, with the commit that it is made on.
     """
@@ -244,7 +251,7 @@ def _workflow(reference: str, repository: str) -> str | None:
 
 
 def _sha(text: str | None) -> str | None:
-    """A commit; the row of zeros that a push of a new branch has before it is none."""
+    """Return a commit; the row of zeros before the push of a new branch gives `None`."""
     return text if text and _SHA.fullmatch(text) and text.strip("0") else None
 
 

@@ -1,11 +1,13 @@
 """One request over HTTP until an answer stands: retries, the budget of waiting, redirects within the API, the pace of writes.
 
-The only module that imports requests. Proxies (HTTPS_PROXY, NO_PROXY) and an own certificate authority (REQUESTS_CA_BUNDLE) are
-honoured by requests itself. Redirects are followed here, never by requests, so that no token goes along to another host.
-Retries are here and not in urllib3's `Retry`, which sees no bodies and so no secondary rate limit, sleeps by its own clock, and
-cannot share one budget of waiting among requests. Whether another try is worth it follows GitHub's signals:
-https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api. A 403 is a rate limit only if it says so; any
-other is a missing permission, and asking again changes nothing. Time is an argument: what waits can be tested without waiting.
+The only module that imports requests. Proxies (HTTPS_PROXY, NO_PROXY) and an own certificate
+authority (REQUESTS_CA_BUNDLE) are honoured by requests itself. Redirects are followed here, never
+by requests, which keeps the token from other hosts. Retries are here and not in urllib3's `Retry`,
+which sees no bodies and so no secondary rate limit, sleeps by its own clock, and cannot share one
+budget of waiting among requests. Whether another try is worth it follows GitHub's signals:
+https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api. A 403 is a rate
+limit only if it says so; any other is a missing permission, and asking again changes nothing. Time
+is an argument, so tests need not wait.
 """
 
 import json
@@ -79,12 +81,12 @@ class Answer:
 
     @property
     def is_success(self) -> bool:
-        """Whether the request was granted."""
+        """Return whether the request was granted."""
         return 200 <= self.status < 300  # noqa: PLR2004 - the class of successes
 
     @property
     def is_redirect(self) -> bool:
-        """Whether this only says where to go."""
+        """Return whether this is only a redirect."""
         return self.status in {301, 302, 303, 307, 308}
 
     @property
@@ -103,7 +105,7 @@ class Answer:
 
     @property
     def message(self) -> str:
-        """What GitHub says about an error, in one line; empty where it says nothing."""
+        """Return GitHub's error message, in one line; empty if it has none."""
         try:
             said = json.loads(self.content)
         except (ValueError, RecursionError):
@@ -203,7 +205,10 @@ class Transport:
         return b"".join(parts)
 
     def _said(self, error: Exception) -> str:
-        """What went wrong in one line, without secrets. The exception itself is not chained: it holds the request."""
+        """Describe an error in one line, without secrets.
+
+        The exception itself is not chained: it holds the request.
+        """
         words = " ".join(redacted(str(error), self._secrets).split())
         return f"{type(error).__name__}: {words}"[:400]
 
@@ -235,7 +240,7 @@ def refusal(said: str, answer: Answer, message: str) -> GitHubFailed:
 
 
 TRIES = 5
-"""How often one request is sent at most."""
+"""The most times that one request is sent."""
 BACKOFF_S = 1.0
 SECONDARY_S = 60.0
 """The least wait after a secondary limit that names none."""
@@ -253,12 +258,12 @@ class Trouble(StrEnum):
 
     @property
     def unclear(self) -> bool:
-        """Whether the request may have done its work all the same."""
+        """Return whether the request may still have taken effect."""
         return self in {Trouble.SERVER, Trouble.LOST}
 
 
 def trouble_of(status: int, headers: Mapping[str, str], message: str) -> Trouble | None:
-    """What is wrong with an answer that another try may mend; `None` for every other answer."""
+    """Return the trouble with an answer that a retry may fix; `None` for every other answer."""
     if status in {500, 502, 503, 504}:
         return Trouble.SERVER
     if status not in {403, 429}:
@@ -271,10 +276,12 @@ def trouble_of(status: int, headers: Mapping[str, str], message: str) -> Trouble
 
 
 def wait_s(trouble: Trouble, headers: Mapping[str, str], *, tried: int, now: float, chance: float) -> float:
-    """How long to wait after the `tried`-th try, in seconds. `chance`, from 0 to 1, spreads clients that failed together.
+    """Return the seconds to wait after the `tried`-th try.
 
-    What the server asks for comes first: ``retry-after``, then, of a used-up limit, ``x-ratelimit-reset``, read by the server's
-    own clock.
+    `chance`, from 0 to 1, spreads clients that failed together.
+
+    The server's own request comes first: ``retry-after``, then, of a used-up limit,
+    ``x-ratelimit-reset``, read by the server's own clock.
     """
     named = _retry_after(headers, now)
     if named is not None:
@@ -333,7 +340,7 @@ Seek = Callable[[], Record | None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What to ask. `redirects` are followed unless the redirect itself is the answer."""
+    """A request. `redirects` are followed unless the redirect itself is the answer."""
 
     method: str
     url: str
@@ -349,7 +356,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Tried:
-    """How one try ended. Without `trouble`, the answer stands."""
+    """Result of one try. Without `trouble`, the answer stands."""
 
     answer: Answer | None
     trouble: Trouble | None
@@ -405,7 +412,7 @@ class Asker:
                 return found
 
     def _pause(self, request: Request, ended: _Tried, tried: int, *, repeatable: bool) -> None:
-        """Wait before the next try, or raise where there is none."""
+        """Wait before the next try, or raise if none is left."""
         trouble, reason = ended.trouble or Trouble.LOST, redacted(ended.reason, (self._server.token,))
         headers = ended.answer.headers if ended.answer else {}
         pause = wait_s(trouble, headers, tried=tried, now=self._clock.now(), chance=self._clock.chance())
@@ -447,7 +454,10 @@ class Asker:
         raise GitHubOdd(f"{request} ends in a redirect loop")
 
     def _moved(self, request: Request, answer: Answer) -> str:
-        """Where a renamed repository is now; a redirect away from the API is not followed: it would take the token along."""
+        """Return a renamed repository's new path.
+
+        A redirect away from the API is not followed: it would receive the token.
+        """
         try:
             target = urljoin(request.url, answer.headers.get("location", ""))
         except ValueError:

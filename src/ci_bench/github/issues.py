@@ -26,7 +26,9 @@ _SETTLE_S = 1.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alert:
-    """What the issue should say. Without `worse`, there should be none open; `text` is then the last word on it.
+    """Text for the issue.
+
+    Without `worse`, there should be none open; `text` is then the last word on it.
 
     `author` is the login that the token writes as. Raises `BadInput` where the key has other letters than it may.
     """

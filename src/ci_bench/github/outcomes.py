@@ -1,4 +1,7 @@
-"""How publishing one thing ended, as a value, since a missing permission may be expected; and the exit code that follows."""
+"""Results of publishing, as values, since a missing permission may be expected.
+
+And the exit code.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,7 +11,7 @@ from ci_bench.errors import ExitCode, GitHubClosed, GitHubFailed, GitHubRefused
 
 
 class State(StrEnum):
-    """How it ended. Nothing of it hides the verdict.
+    """State of a publication. Nothing of it hides the verdict.
 
     `closed` is a place that takes no writing, such as a locked conversation; `refused` is a missing
     permission; `failed` is anything else that went wrong.
@@ -23,7 +26,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What became of one `part` (``comment``, ``check``); `url` is where a reader finds it."""
+    """Result of one `part` (``comment``, ``check``); `url` is its page for readers."""
 
     part: str
     state: State
@@ -44,10 +47,12 @@ def attempt(part: str, publish: Callable[[], Outcome]) -> Outcome:
 
 
 def exit_code(verdict: int, outcomes: Sequence[Outcome], *, read_only: bool) -> int:
-    """The verdict's own code wins; a pass that could not be told is `ExitCode.GITHUB`.
+    """Return the verdict's own code if it fails.
 
-    `read_only` says that the token can't write and isn't meant to, as for a fork's pull request: then a refusal is no failure.
-    A closed place is none either: nobody can change that in the workflow.
+    A pass that was not published is `ExitCode.GITHUB`.
+
+    `read_only` says that the token can't write and isn't meant to, as for a fork's pull request:
+    then a refusal does not fail. Nor does a closed place, which the workflow cannot change.
     """
     excused = {State.DONE, State.SKIPPED, State.CLOSED} | ({State.REFUSED} if read_only else set())
     return verdict or (ExitCode.OK if all(one.state in excused for one in outcomes) else ExitCode.GITHUB)

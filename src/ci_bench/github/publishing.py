@@ -12,7 +12,10 @@ from ci_bench.github.outcomes import Outcome, State, attempt
 
 
 class CheckMode(StrEnum):
-    """How to mark the commit: by a check run or, where none is allowed, a commit status; by one of the two; not at all."""
+    """Mark on the commit.
+
+    It is a check run or, if that is not allowed, a commit status; only one of the two; or none.
+    """
 
     AUTO = "auto"
     CHECK_RUN = "check-run"
@@ -22,7 +25,10 @@ class CheckMode(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Publication:
-    """What to tell: the check, and a `sticky` comment on each pull request; `no_comment` says why there is none."""
+    """Data to publish: the check, and a `sticky` comment on each pull request.
+
+    `no_comment` is the reason for a missing comment.
+    """
 
     check: Check
     check_mode: CheckMode = CheckMode.AUTO
@@ -51,7 +57,7 @@ def _mark(client: Client, publication: Publication) -> Outcome:
 
 
 def status_of(check: Check) -> Status:
-    """Make the commit status that stands in for a check. A re-run has an address of its own."""
+    """Make the commit status that replaces a check. A re-run has a separate address."""
     url, attempt = check.details_url, check.run.attempt
     return Status(
         context=check.name,

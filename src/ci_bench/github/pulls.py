@@ -27,7 +27,10 @@ class PullRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoPullRequest:
-    """That there is none to comment on, and why; not `answered` where GitHub could not be asked."""
+    """The reason why there is nothing to comment on.
+
+    Not `answered` if GitHub could not be asked.
+    """
 
     reason: str
     answered: bool = True
@@ -36,8 +39,9 @@ class NoPullRequest:
 def find_pulls(client: Client, context: Context) -> tuple[PullRequest, ...] | NoPullRequest:
     """The open pull requests whose head is the measured commit, the event's own first. Raises `GitHubFailed`.
 
-    Several may have the same head: one branch into two others, say. Each of them is at this very commit, out of the repository
-    that the run says; one that is closed, or has moved on, is none of this run's business.
+    Several may have the same head, for example one branch into two others. Each of them is at this
+    very commit, from the repository that the run names; closed ones, or those that have moved on,
+    are ignored.
     """
     own = context.pull_number
     if own is not None:
@@ -68,7 +72,7 @@ def _listed(client: Client, context: Context) -> list[PullRequest]:
 
 
 def _fits(record: Record, context: Context) -> bool:
-    """Whether a pull request is about this very commit, out of the repository that the run says, into ours."""
+    """Return whether a pull request is at this very commit, from the run's repository to ours."""
     head = context.head
     same_source = record.number("head", "repo", "id") == head.repository_id
     into_ours = record.number("base", "repo", "id") == context.repository_id or context.repository_id is None

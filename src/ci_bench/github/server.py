@@ -1,4 +1,4 @@
-"""Where GitHub is and who asks, how the fields of its JSON are read, and what of all that may be shown.
+"""Address and credentials of GitHub, reading of its JSON, and what may be shown of both.
 
 A field that is missing, null or of another type is `None`, never a guess. Tokens, passwords in addresses, and queries (that of
 a signed address opens what it names) are taken out of every text, and of the log of the HTTP library, which prints whole
@@ -133,7 +133,7 @@ class Server:
         return f"{self.api_url.rstrip('/')}/repos/{self.repository}/{path}"
 
     def owns(self, url: str) -> bool:
-        """Whether an address is this API's, so that the token may be sent there."""
+        """Return whether an address is this API's, which allows sending the token."""
         return origin(url) == origin(self.api_url)
 
 

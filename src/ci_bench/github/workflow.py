@@ -1,4 +1,6 @@
-"""What a job's runner reads: outputs, the summary, commands in the log. Texts in, texts and files out.
+"""Interface to a job's runner: outputs, the summary, commands in the log.
+
+Texts in, texts and files out.
 
 Everything that a job prints is searched for commands, so text from outside is defused before it is printed.
 https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
@@ -36,7 +38,10 @@ class LogLevel(StrEnum):
 
 
 def outputs_text(outputs: Mapping[str, str]) -> str:
-    """What to append to the file GITHUB_OUTPUT. Each value ends at a random word that it does not hold, so it can't end early."""
+    """Format text to append to the file GITHUB_OUTPUT.
+
+    Each value ends at a random word that it does not hold, so it can't end early.
+    """
     parts = []
     for name, value in outputs.items():
         assert _OUTPUT.fullmatch(name), name  # noqa: S101 - names are our own
