@@ -1,1 +1,1 @@
-"""What runs of a branch measured over months: kept, compacted, looked through for changes, shown on a page."""
+"""Measurements of a branch over months: kept, compacted, searched for changes, shown on a page."""

@@ -1,4 +1,6 @@
-"""What is wrong now: the lines whose level is worse than it was, by how grave that is, and the issue's text about it. Pure.
+"""Alarms: lines whose level is worse than it was, by severity, and the issue's text about them.
+
+Pure.
 
 The text is GitHub's Markdown; every name in it may be a stranger's.
 """
@@ -47,7 +49,7 @@ class Alarm:
 
     @property
     def where(self) -> str:
-        """Which commits it lies between."""
+        """Return the range of commits of the change."""
         before, after = self.commits
         slowly = "little by little " if self.move.until is not None else ""
         if before is None or after is None:
@@ -57,7 +59,10 @@ class Alarm:
 
 
 def drift_pace(move: Move) -> str:
-    """``0.3 % a run over 40 runs``; from nothing there is no share."""
+    """Describe a drift: ``0.3 % a run over 40 runs``.
+
+    A drift that starts at zero has no share.
+    """
     over = f"over {count_of(move.runs, 'run')}"
     return f"{percent(move.per_run)} a run {over}" if math.isfinite(move.per_run) else over
 

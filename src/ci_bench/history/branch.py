@@ -1,8 +1,11 @@
-"""A store on a branch of its own, without a working tree: git's plumbing on a private index. The checkout is never touched.
+"""A store on a separate branch, without a working tree: git's plumbing on a private index.
 
-The branch shares no commit with any other. Adding a run adds a commit; compacting replaces the branch by one commit without a
-parent, so that the repository does not keep what was thrown away. Whoever changes the branch says which commit it should be on
-(compare and swap, here or at the remote); where it moved meanwhile, an addition is made again on top of what is there now.
+The checkout is never touched.
+
+The branch shares no commit with any other. Adding a run adds a commit; compacting replaces the
+branch by one commit without a parent, which lets the repository drop discarded runs. Every change
+names the commit that the branch should be on (compare and swap, here or at the remote); if it moved
+meanwhile, an addition is made again on top of what is there now.
 """
 
 import logging
@@ -32,7 +35,7 @@ _PLAIN = "core.symlinks=false"
 
 
 class Answered(Protocol):
-    """How a call of git ended."""
+    """Result of a call of git."""
 
     @property
     def code(self) -> int:
@@ -47,13 +50,13 @@ class Git(Protocol):
     """git in one repository, as `engine.trees.git` runs it."""
 
     def run(self, *arguments: str, timeout_s: float = ..., more: Mapping[str, str] | None = None) -> str:
-        """What git answers. Raises `GitFailed`."""
+        """Return git's output. Raises `GitFailed`."""
 
     def ask(self, *arguments: str) -> str | None:
-        """What git answers; `None` where it ends with another exit code than 0."""
+        """Return git's output; `None` if its exit code is not 0."""
 
     def call(self, *arguments: str, timeout_s: float = ..., more: Mapping[str, str] | None = None) -> Answered:
-        """How git ends."""
+        """Return git's result."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,7 +165,7 @@ _FINAL = (
     "rotected branch",
     "could not read Username",
 )
-"""What git says where another try cannot help."""
+"""Messages of git for errors that a retry cannot fix."""
 
 
 def repository_of(git: Git, name: str) -> str:

@@ -1,8 +1,8 @@
 """Keeps a store small: the records of each machine become one pack, and where that is too much, old runs are thinned out.
 
-A pack takes `BYTES_PER_VALUE` bytes for each value or less, and `BYTES_PER_RUN` for each run beside them. Nothing is dropped as
-long as the store is within the size that was asked for; beyond it, every second of the older runs goes, as often as needed, and
-in the end of the newest, too.
+A pack takes `BYTES_PER_VALUE` bytes for each value or less, plus `BYTES_PER_RUN` for each run.
+Nothing is dropped as long as the store is within the requested size; beyond it, every second of the
+older runs goes, as often as needed, and in the end of the newest, too.
 """
 
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ PACK_RUNS, MOST_RUNS = 2_000, 5_000
 LOOSE = 64
 """Single files beyond which adding a run compacts: reading many small files is slow."""
 KEPT_WHOLE = 200
-"""Newest runs of a machine that thinning leaves alone, as long as that suffices."""
+"""Newest runs of a machine that thinning keeps, as long as that suffices."""
 _TRIES = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compaction:
-    """What compacting did: bytes and files before and after, and how many runs were thinned out."""
+    """Result of compacting: bytes and files before and after, and the number of runs removed."""
 
     bytes_before: int
     bytes_after: int

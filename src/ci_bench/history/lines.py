@@ -1,7 +1,8 @@
 """From a history to lines: one metric on one kind of hardware over its runs, looked through for changes. Pure.
 
-A line goes on when the software changes: what a new driver or a new torch does to a metric is what a trend is for. Each change of
-the software is told beside the move that it may explain. Other hardware, or another way of measuring, is another line.
+A line continues when the software changes: a trend has to show the effect of a new driver or a new
+torch. Each change of the software is shown next to the move that it may explain. Other hardware, or
+another way of measuring, is another line.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +28,10 @@ Least = Callable[[Points], float]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnvironmentChange:
-    """The software of the run at `place` is not that of the run before: each field with its old and new value, in words."""
+    """Difference of the software at `place` from the previous run's.
+
+    Each field has its old and new value, in words.
+    """
 
     place: int
     differences: tuple[str, ...]
@@ -55,12 +59,12 @@ class Line:
 
     @property
     def name(self) -> str:
-        """How documents and keys call the line: ``fake/one step_time (eager)``."""
+        """Return the line's name in documents and keys: ``fake/one step_time (eager)``."""
         return f"{self.points.case} {self.points.metric} ({self.points.arm})"
 
     @property
     def called(self) -> str:
-        """How people call it: ``fake/one step time (eager)``."""
+        """Return the line's name for people: ``fake/one step time (eager)``."""
         return f"{self.points.case} {self.title} ({self.points.arm})"
 
     def between(self, move: Move) -> tuple[Entry, Entry]:
@@ -68,7 +72,7 @@ class Line:
         return self.runs[move.place - 1], self.runs[move.end]
 
     def environment_of(self, move: Move) -> tuple[str, ...]:
-        """What of the software changed with a move, or within two runs of it."""
+        """Return the changes of the software at a move, or within two runs of it."""
         near = (change for change in self.changes if move.place - _NEAR <= change.place <= move.end + _NEAR)
         return tuple(difference for change in near for difference in change.differences)
 
@@ -139,7 +143,7 @@ def _said(field: str, value: Fact) -> str:
 
 
 class _Differences:
-    """The differences between machines' software, each pair looked at once."""
+    """The differences between machines' software, each pair computed once."""
 
     def __init__(self, history: History) -> None:
         self._machines = history.machines

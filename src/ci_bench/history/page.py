@@ -1,7 +1,8 @@
 """The trend page: what is open now, a table of all series, and a chart of each. Pure; the shell is the reports' own.
 
-One file that loads nothing. All numbers of the charts travel as data, and a chart is drawn when it comes into view, so that a
-page of hundreds of series opens at once. What names and texts there are may be a stranger's: they become markup through `tag`.
+One file that loads nothing. All numbers of the charts travel as data, and a chart is drawn when it
+comes into view, so a page of hundreds of series opens quickly. Names and texts may be a stranger's:
+they become markup through `tag`.
 """
 
 import math
@@ -29,7 +30,10 @@ _STATES = {"worse": "bad", "better": "better", "steady": "good", "changed": "uns
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sheet:
-    """What goes on the page. `commits` is where commits are to be seen (``https://github.com/owner/name/commit``)."""
+    """Data of the page.
+
+    `commits` is the address of commits (``https://github.com/owner/name/commit``).
+    """
 
     title: str
     lines: tuple[Line, ...]
@@ -60,7 +64,7 @@ def render(sheet: Sheet, assets: Assets) -> str:
 
 
 def _verdict(sheet: Sheet, runs: Sequence[Entry]) -> Html:
-    """What is open, first."""
+    """Show the verdict, open changes first."""
     alarms = sheet.alarms
     span = f"{count_of(len(runs), 'run')}" + (f", {runs[0].at[:10]} to {runs[-1].at[:10]}" if runs else "")
     headline = f"{count_of(len(alarms), 'open change')} for the worse" if alarms else "No open change for the worse"
@@ -194,7 +198,9 @@ def _run(run: Entry, commits: str | None) -> list[Any]:
 
 
 def _line(line: Line, place: dict[tuple[str, str], int]) -> dict[str, Any]:
-    """What the chart of a series needs: levels and slopes are (first, last, level, half of the band, level at the end).
+    """Return a series' data for the chart.
+
+    Levels and slopes are (first, last, level, half of the band, level at the end).
 
     A move is (place, in words, whether for the worse, and of a drift the place where it ends, its pace in a run).
     """

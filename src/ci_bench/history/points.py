@@ -19,7 +19,7 @@ from ci_bench.records.units import TIMES
 _AT_REST = {Status.OK, Status.SKIPPED}
 
 Key = tuple[str, str, str, str, str, str]
-"""What tells series apart: case, metric, arm, unit, direction, lane."""
+"""Key of a series: case, metric, arm, unit, direction, lane."""
 
 
 def record_of(results: Results, *, url: str | None = None, report: str | None = None) -> History:
@@ -48,7 +48,10 @@ def record_of(results: Results, *, url: str | None = None, report: str | None = 
 
 
 def _points(row: CaseResult, metric: Metric) -> Points | None:
-    """One metric of the run as a series of one value; `None` where its samples are no numbers that can be averaged."""
+    """Convert one metric of the run to a series of one value.
+
+    `None` if its samples cannot be averaged.
+    """
     launches = [np.asarray(launch.values, dtype=np.float64) for launch in metric.launches if launch.values]
     timed = metric.unit in TIMES
     if not launches or not all(_usable(values, timed=timed) for values in launches):
@@ -117,7 +120,7 @@ def joined(parts: Iterable[History], *, tool_version: str) -> History:
 
 
 def key_of(series: Points) -> Key:
-    """What tells this series from others."""
+    """Return the key of this series."""
     return series.case, series.metric, series.arm, series.unit, series.better, series.lane
 
 

@@ -1,9 +1,12 @@
-"""How records lie in a store and how they get there: one file per run, or packs of many, in one folder per machine.
+"""Layout of a store and writing to it.
 
-A file is named after the moment of its (first) run and a digest of its content. So two runs that append at once write two
-files, no file ever changes, and one that was cut short or tampered with does not fit its name. In a folder a record is written
-beside its place, flushed to the disk, and renamed: it appears whole or not at all, and a kill at any moment leaves a file with
-a leading dot at most, which readers pass by and `tidy` removes. A store on a branch is in `branch`.
+There is one file per run, or packs of many, in one folder per machine.
+
+A file is named after the moment of its (first) run and a digest of its content. So two runs that
+append simultaneously write two files, no file ever changes, and one that was cut short or tampered
+with does not fit its name. In a folder a record is written next to its final name, flushed to the
+disk, and renamed: it appears whole or not at all, and a kill at any moment leaves a file with a
+leading dot at most, which readers pass by and `tidy` removes. A store on a branch is in `branch`.
 """
 
 import hashlib
@@ -37,7 +40,7 @@ Files = Mapping[str, bytes]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stored:
-    """A file that was read: its name below the store, its size in bytes as it lies there, and what it holds."""
+    """A file that was read: its name below the store, its stored size in bytes, and its content."""
 
     name: str
     size: int
@@ -58,7 +61,10 @@ class Passed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """What a store held when it was read. `state` is the store's own mark of that moment (a branch's commit)."""
+    """Content of a store when it was read.
+
+    `state` is the store's own mark of that moment (a branch's commit).
+    """
 
     files: tuple[Stored, ...]
     passed: tuple[Passed, ...] = ()
@@ -110,7 +116,10 @@ def _digest(content: bytes) -> str:
 
 
 def read_folder(root: Path, *, state: str = "") -> Found:
-    """Read every record below a folder; what is no sound record is named and skipped. Links are never followed."""
+    """Read every record below a folder; unsound records are named and skipped.
+
+    Links are never followed.
+    """
     files: list[Stored] = []
     passed: list[Passed] = []
     for folder, name in _names(root):
@@ -128,7 +137,10 @@ def read_folder(root: Path, *, state: str = "") -> Found:
 
 
 def _names(root: Path) -> list[tuple[str, str]]:
-    """Folder and name of each file, sorted; what lies in no machine's folder is listed with an empty one."""
+    """List folder and name of each file, sorted.
+
+    Files outside a machine's folder have an empty folder.
+    """
     try:
         entries = sorted(os.scandir(root), key=lambda entry: entry.name)
     except FileNotFoundError:
