@@ -30,13 +30,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bench:
-    """What is measured and how, where the documents go, and the words of the command that measures again (`reproduce`).
+    """Inputs of measuring: the plan, options, paths of documents, and the `reproduce` command.
 
     `choose` is its flag for one case; `None` where it has none. `environ` are the variables of the caller.
 
-    With `save_outputs` the tensors that reference arms compute are kept beside the documents. `workflow` and `asked` are written
-    down for whoever judges the results: in which run of a workflow this is, and which flags narrow or move what is measured. So
-    is the `lease` that it is for. `base_plan` is what base's own tree plans of a paired run.
+    With `save_outputs` the tensors of reference arms are kept next to the documents. `workflow` and
+    `asked` are recorded for judging the results: the run of the workflow, and the flags that narrow
+    or change the measured cases. So is the `lease` of this run. `base_plan` is the plan of base's
+    own tree in a paired run.
     """
 
     config: "Config"
@@ -64,9 +65,10 @@ class Bench:
     ) -> Mapping["SideName", "Results"]:
         """Measure all sides; with `noise`, the judge says after each launch which cases need more.
 
-        What `noise`, or `calibrations`, holds of this machine is read once a worker has seen it. `known` is what an earlier run
-        measured: its largest batches are head's, and with a budget it says which cases tell the most. `kept` are the tensors that
-        it saved, by case. `seal` is on what base and the engine consist of: where it is broken, all cases fail.
+        `noise`, or `calibrations`, is read for this machine once a worker has seen it. `known` has
+        the results of an earlier run: its largest batches are head's, and with a budget it ranks
+        the cases. `kept` are the tensors that it saved, by case. `seal` protects the base tree and
+        the engine: if it is broken, all cases fail.
         """
         from ci_bench import pipeline, planning
         from ci_bench.doctor import require_engine
@@ -140,7 +142,10 @@ class Bench:
         )
 
     def _attachments(self, sides: Sequence["Side"], *, clear: bool) -> "Mapping[SideName, Attachments]":
-        """Where each side's files are kept, beside its results; `clear` removes those of an earlier run."""
+        """Return the folders of each side's files, next to its results.
+
+        `clear` removes those of an earlier run.
+        """
         from ci_bench import pipeline
         from ci_bench.engine.attachments import FOLDER, Attachments
 
@@ -151,7 +156,7 @@ class Bench:
         return attachments
 
     def _outputs(self, sides: Sequence["Side"], kept: "Mapping[str, KeptOutputs]") -> "OutputsOptions":
-        """Which sides save their tensors, in place of those of the run before."""
+        """Return which sides save their tensors, replacing those of the previous run."""
         from ci_bench import pipeline
         from ci_bench.engine.outputs.beside import FOLDER, OutputsOptions, drop_saved
 
@@ -181,14 +186,17 @@ class Bench:
         return earlier
 
     def _rank(self, known: "Results | None") -> tuple[dict[str, int], dict[str, float]]:
-        """What a budget is planned with: the place of each case in the first launch, and how long that took before."""
+        """Return each case's place in the first launch, and its earlier duration.
+
+        A budget is planned with them.
+        """
         from ci_bench import planning
 
         before = known or self._earlier()
         return planning.rank(self.plan, self.config.policy, before, self._open_before()), planning.usual_seconds(before)
 
     def _usual_s(self, sides: Sequence["Side"]) -> float | None:
-        """How long the run before took for the same cases on as many sides; `None` where it left nothing of that."""
+        """Return the duration of the previous run of these cases and sides; `None` if unknown."""
         before = self._earlier()
         spent = {row.case.id: row.duration_s for row in before.cases} if before else {}
         known = [spent.get(case.id) for _, case in self.plan]
@@ -196,7 +204,7 @@ class Bench:
         return sum(seconds) * len(sides) if seconds and len(seconds) == len(known) else None
 
     def _earlier(self) -> "Results | None":
-        """What the run before left in the output folder, if it can be read."""
+        """Return the previous run's results from the output folder, if readable."""
         from ci_bench import pipeline
         from ci_bench.records import documents
 
@@ -259,7 +267,9 @@ class Device:
         return refusal(environment, self.gpus, self.environ, device=self.options.device, required=required)
 
     def watch(self, environment: "Environment") -> "Monitor":
-        """What watches the machine that a worker has looked at; its device is held, whatever was known of it before.
+        """Return a monitor of the machine that a worker has seen, and hold its device.
+
+        It replaces any earlier device.
 
         Raises:
             DeviceBusy: another run measures on it, for longer than `run.lock_timeout_s`.
@@ -282,12 +292,15 @@ class Device:
         return device_lock(key, folder=folder, limit_s=self.options.lock_timeout_s, run=self._name(), say=self._say)
 
     def _name(self) -> str:
-        """What this run is called where others wait for it: in a container, its process has a number of its own."""
+        """Return this run's name for processes that wait for it.
+
+        A process id would not do: it differs in a container.
+        """
         repository, number = self.environ.get("GITHUB_REPOSITORY"), self.environ.get("GITHUB_RUN_ID")
         return self.environ.get("CI_BENCH_RUN") or (f"{repository} run {number}" if repository and number else "")
 
     def _say(self, line: str) -> None:
-        """At once, and as an annotation where a workflow runs this."""
+        """Print the line immediately, and as an annotation in a workflow."""
         from ci_bench.github.workflow import LogLevel, command
 
         tell(command(LogLevel.NOTICE, line, title="ci-bench") if self.environ.get("GITHUB_ACTIONS") == "true" else line)

@@ -97,7 +97,7 @@ def _search(here: Path) -> Path | None:
 
 
 def _top(here: Path) -> Path:
-    """The repository's root, spelled as `here` is; `here` where there is none."""
+    """Return the repository's root, spelled as `here` is, or `here` outside of a repository."""
     top = top_of(here)
     return next((folder for folder in (here, *here.parents) if folder.resolve() == top), here)
 

@@ -1,4 +1,4 @@
-"""Which function acts on which command, and the kind of settings that it takes."""
+"""Function and settings class of each command."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

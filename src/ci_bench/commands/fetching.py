@@ -38,7 +38,10 @@ def fetch_models(settings: Fetching) -> int:
 
 
 def models_of(config: Config) -> Iterator[HubModel]:
-    """What the built-in suites of a configuration take from the hub. A plugin is not asked: that would run its code."""
+    """Yield the models that the built-in suites of a configuration take from the hub.
+
+    A plugin is not asked: that would run its code.
+    """
     for entry in config.entries:
         if entry.suite in BUILT_IN:
             suite = find_suite(entry.suite)
@@ -68,7 +71,7 @@ def fetch(model: HubModel, token: str | None) -> str | None:
         return f"{model.path}: the hub has no such model, or {'HF_TOKEN may not read it' if token else 'it wants HF_TOKEN'}"
     except OfflineModeIsEnabled:
         return f"{model.path}: HF_HUB_OFFLINE is set; unset it for this command"
-    except Exception as error:  # noqa: BLE001 - errors of its HTTP client, and whatever a broken answer makes of its own code
+    except Exception as error:  # noqa: BLE001 - errors of its HTTP client, and any that a broken answer causes in its code
         return f"{model.path}: {type(error).__name__}: {_without(token, str(error)).strip().partition(chr(10))[0][:300]}"
     tell(f"{model.path} ({model.revision or 'main'}){' with its weights' if model.weights else ''} is in the cache")
     return None

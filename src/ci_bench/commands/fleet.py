@@ -1,4 +1,7 @@
-"""The commands of a fleet: measuring a gate in leases, looking at slots, and leaving them. A lease by itself is in `leasing`."""
+"""Commands of a fleet: measure a gate in leases, list slots, release them.
+
+`leasing` runs one lease.
+"""
 
 import shlex
 import sys
@@ -30,11 +33,11 @@ if TYPE_CHECKING:
 
 FOLDER, TRIAL = "fleet", "fleet-trial"
 TEST_S = 3600.0
-"""How long `fleet test` waits for its leases."""
+"""Seconds that `fleet test` waits for its leases."""
 OF_ENGINES = ("RAY_", "SLURM_", "SBATCH_", "SUBMITIT_")
 """Variables that lead to an engine, or describe the job that hands leases out."""
 START_S = 20.0
-"""What a lease is taken to last besides its cases: processes start, torch is imported."""
+"""Assumed overhead of a lease (s): processes start, torch is imported."""
 
 
 def fleet(settings: Looking) -> int:
@@ -52,7 +55,7 @@ def fleet(settings: Looking) -> int:
 
 
 def _drain(settings: Looking) -> int:
-    """What measures goes to its end, and counts; nothing begins on these slots any more."""
+    """Drain these slots: running leases finish and count, new ones do not start."""
     from ci_bench.fleet.protocol import EVERY
 
     journal = _journal(settings.output)
@@ -143,11 +146,11 @@ def alone(settings: Measuring) -> Iterator[None]:
 
 
 def bundle_sides(config: "Config", settings: Measuring) -> "tuple[Sequence[Side], Sources]":
-    """Both sides by their commits alone, and the git bundle that nodes make them of, in the output folder.
+    """Return both sides by their commits, and the git bundle for nodes, in the output folder.
 
     Raises:
-        BadCheckout: there is none, or it cannot be sent as it is.
-        NoBase: the base cannot be told, or is not in this clone.
+        BadCheckout: the checkout is missing, or cannot be sent in its present state.
+        NoBase: the base cannot be determined, or is not in this clone.
     """
     from ci_bench.engine.trees.bundled import NAME, make_bundle
     from ci_bench.engine.trees.sides import Side
@@ -243,7 +246,7 @@ def _rows(bench: Bench) -> "tuple[CaseResult, ...]":
 
 
 def _known_s(bench: Bench) -> dict[str, float]:
-    """How long a launch of each case took in the run before, both sides (s)."""
+    """Return the seconds of a launch of each case in the previous run, both sides together."""
     from contextlib import suppress
 
     from ci_bench import pipeline
@@ -275,7 +278,10 @@ def _limits(settings: Measuring, bench: Bench) -> "Limits":
 
 
 def check_cage(settings: Measuring, config: "Config") -> None:
-    """Whether leases can be caged as they are asked to. Raises `BadInput`: nothing of the tree's may run beside the cage."""
+    """Check that leases can run in containers as requested.
+
+    Raises `BadInput`: none of the tree's code may run outside the container.
+    """
     from ci_bench.commands.preparing import plans_by_the_tree
 
     if settings.image is None:
@@ -299,7 +305,10 @@ def check_cage(settings: Measuring, config: "Config") -> None:
 
 
 def check_budgets(settings: Measuring) -> None:
-    """Whether a budget of a fleet can be kept. Raises `BadInput`: one that is ignored would be worse than none."""
+    """Check that a budget of a fleet can be kept.
+
+    Raises `BadInput`: an ignored budget would be worse than none.
+    """
     amounts = {"--gpu-seconds": settings.gpu_seconds, "--max-cost": settings.max_cost, "--price": settings.price}
     given = [flag for flag, amount in amounts.items() if amount is not None]
     if given and settings.fleet is None:
@@ -367,9 +376,12 @@ def _config_of(settings: Measuring) -> Path | None:
 
 
 def lease_command(settings: Measuring, run: "Run", sources: "Sources | None" = None) -> "Callable[[Order, Path], Sequence[str]]":
-    """The words that measure an attempt: on this machine a slot's name is the device, elsewhere the slot shows one alone.
+    """Return the command that measures an attempt.
 
-    Where there are `sources`, the configuration and the name of base are in them. Ray puts the file into the lease's folder.
+    On this machine a slot's name is the device; elsewhere the slot shows only one device.
+
+    With `sources`, the configuration and the name of base are in them. Ray puts the file into the
+    lease's folder.
     """
     kind = (settings.fleet or "").partition(":")[0]
     elsewhere = kind != "local"
@@ -403,7 +415,7 @@ class _Display:
         self._last_s = 0.0
 
     def __call__(self, standing: "Standing") -> None:
-        """Told after each lease."""
+        """Called after each lease."""
         now = time.monotonic()
         if now - self._last_s < 5.0:  # noqa: PLR2004 - seconds between two lines
             return

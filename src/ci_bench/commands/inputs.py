@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ci_bench.suites.base import Suite
 
 OUTCOME = "baseline.json"
-"""Beside a fetched baseline, or in its place: where it is from, or why there is none."""
+"""File next to a fetched baseline, or instead of it: its origin, or why it is missing."""
 _REPOSITORY = re.compile(r"[A-Za-z0-9_.-]{1,39}/[A-Za-z0-9_.-]{1,100}")
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 
@@ -46,8 +46,8 @@ def load(settings: Configured, forms: "Mapping[str, Mapping[str, Any]] | None" =
 def load_with_suites(settings: Configured) -> "tuple[Config, Callable[[str], Suite]]":
     """The configuration, its entries of the tree's own suites checked by the form that those give, and how suites are found.
 
-    Raises `BadConfig` and `UnknownSuite`. For commands that go on to measure, or show what would be measured: code of the tree is
-    run, in processes of its own.
+    Raises `BadConfig` and `UnknownSuite`. For commands that will measure, or show the plan: the
+    tree's code runs in separate processes.
     """
     from ci_bench.plugins import finder, open_functions, open_suites
 
@@ -78,7 +78,10 @@ def base_config(settings: Configured, config: "Config", here: Path) -> "Config":
 
 
 def _in_base(path: Path | None, ours: Path, theirs: Path) -> Path | None:
-    """Where base's tree has the file at `path`, `theirs` being its folder for `ours`; `None` where it has none."""
+    """Return the path of the file in base's tree; `None` if it is missing there.
+
+    `theirs` is base's folder for `ours`.
+    """
     if path is None:
         return None
     inside = os.path.relpath(path.resolve(), ours.resolve())
@@ -113,7 +116,7 @@ def benchmark_paths(settings: Configured) -> tuple[str, ...]:
 def asked(settings: Measuring, config: "Config") -> dict[str, tuple[str, ...]]:
     """The flags that narrow or move what the configuration file has measured, by name, each with its values as text.
 
-    A flag that says what the file says too is none of them.
+    A flag that equals the file's setting is left out.
     """
     written = config.written or config.run
     changed = {one.name: getattr(config.run, one.name) for one in fields(written)}
@@ -184,7 +187,7 @@ def _from_archive(path: Path) -> "Results":
 
 
 def noise_folder(settings: Measuring | Comparing | Merging) -> "NoiseFolder":
-    """Where what is known of machines' noise lies: the flag's folder, else the caller's own."""
+    """Return the folder of learned noise: the flag's folder, else the caller's own."""
     from ci_bench.noise_floor import NoiseFolder, default_folder
 
     return NoiseFolder(path=settings.noise or default_folder(settings.environ))

@@ -1,7 +1,8 @@
 """One lease of a fleet, on its node: of sides that lie ready, or of sources that came along and are made ready here first.
 
-What is taken out of a bundle and what is set up is made once on a node for all leases of the same sources (`trees.depot`); what
-runs code of the tree is a process of its own in either case, in the checkout that was taken out.
+Unpacking a bundle and set-up happen once on a node for all leases of the same sources
+(`trees.depot`); code of the tree runs in a separate process in either case, in the checkout from
+the bundle.
 """
 
 import hashlib
@@ -27,13 +28,14 @@ if TYPE_CHECKING:
 PREPARED = "prepared"
 GRACE_S = 10.0
 MADE = {int(ExitCode.OK), int(ExitCode.MEASURING_FAILED)}
-"""How set-up ends that left sides, ready or with the reason why not."""
+"""Exit codes of a set-up that left sides, ready or with a reason for failure."""
 
 
 def lease(settings: Leasing) -> int:
     """Measure one launch of the cases that are named, on both sides, and write the documents.
 
-    It ends with whoever started it: nobody would read what it measures, and the next lease of its device would wait.
+    It ends with its parent: no one would read its results, and the next lease of its device would
+    wait.
     """
     from ci_bench.engine.process.descendants import ending_with
     from ci_bench.fleet.local import STARTER
@@ -100,7 +102,10 @@ def _make_and_measure(settings: Leasing, file: Path) -> int:
 
 
 def _key(sources: "Sources", image: str | None) -> str:
-    """What is made of sources is for one engine alone: an environment of a side has links to it."""
+    """Return the key of prepared sources.
+
+    It contains the engine, which an environment of a side links to.
+    """
     import ci_bench
 
     engine = image or f"{ci_bench.__version__}\n{Path(ci_bench.__file__).resolve()}\n{sys.executable}"
@@ -148,7 +153,7 @@ class _Maker:
         return RESULTS if self.settings.image else str(self.settings.output.resolve())
 
     def own(self) -> list[str]:
-        """The flags of this lease. A container has its lease's GPU alone."""
+        """Return the flags of this lease. A container only has its lease's GPU."""
         device = self.settings.device
         given = {
             "--output": self.output,
@@ -161,7 +166,10 @@ class _Maker:
         return [*flags, *(part for text in self.settings.filter for part in ("--filter", text))]
 
     def start(self, *words: str, place: Path, here: Path) -> int:
-        """Run a command of ours in the checkout, whose own modules are none of ours, and which ends when we do."""
+        """Run a ci-bench command in the checkout, and end it with this process.
+
+        The checkout's own modules are not imported.
+        """
         from ci_bench.fleet.local import started_by_us
 
         if self.settings.image:
@@ -196,7 +204,7 @@ class _Maker:
         locks = Path(environ.get("CI_BENCH_LOCKS") or DEFAULT_FOLDER)
         if not locks.is_dir():
             locks.mkdir(parents=True)
-            locks.chmod(0o1777)  # sticky, so that no user removes another's
+            locks.chmod(0o1777)  # sticky: no user can remove another's
         return Cage(
             image=image,
             place=place,

@@ -67,7 +67,10 @@ def run(settings: Measuring) -> int:
 
 
 def _ending(results: "Results") -> ExitCode:
-    """Measuring went well where every case was measured; one that says itself that it cannot run here is no failure."""
+    """Return success if every case was measured.
+
+    A case that reports that it cannot run here does not fail.
+    """
     from ci_bench.records.results import Status
 
     whole = all(row.status in {Status.OK, Status.SKIPPED} for row in results.cases)
@@ -136,7 +139,10 @@ def gate(settings: Measuring) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Against:
-    """What head is compared with: base, measured in this run, in turns; or the results of an earlier run at `path`, if any."""
+    """Baseline of head: base, measured in this run, in turns.
+
+    Or an earlier run at `path`, if any.
+    """
 
     paired: bool = False
     path: Path | None = None
@@ -144,7 +150,7 @@ class Against:
 
 
 def _against(settings: Measuring, config: "Config") -> Against:
-    """What flags and configuration name, looked for before anything is measured.
+    """Return the baseline that flags and configuration name; look for it before measuring.
 
     Raises `BadInput` where flags contradict it, where a word is misspelt, and where nothing is there and that fails the run.
     """
@@ -176,7 +182,9 @@ def _against(settings: Measuring, config: "Config") -> Against:
 
 
 def _path_of(named: str, *, saved: bool, fails: bool) -> Path:
-    """The baseline's path. Where nothing is there, a first run is `saved` there, or the policy may let it pass.
+    """The baseline's path.
+
+    If it does not exist, a first run is `saved` there, or the policy may let it pass.
 
     Raises `BadInput` and `CannotWrite`.
     """
@@ -221,7 +229,7 @@ class Opened:
 
     @property
     def known(self) -> "Results | None":
-        """What an earlier run measured."""
+        """Return the results of an earlier run."""
         return self.baseline.results if self.baseline else None
 
     @property
@@ -234,7 +242,7 @@ class Opened:
 
 @contextmanager
 def _open(against: Against, bench: Bench, settings: Measuring) -> "Iterator[Opened]":
-    """What head is compared with, ready: a paired run's sides are removed in the end."""
+    """Open the baseline of head; a paired run's sides are removed in the end."""
     from ci_bench.engine.outputs.beside import saved_beside
     from ci_bench.records.results import SideName
 
@@ -256,7 +264,7 @@ def _open(against: Against, bench: Bench, settings: Measuring) -> "Iterator[Open
 
 
 def _keep_calibration(noise: "NoiseFolder", head: "Results", folder: Path) -> "Calibration | None":
-    """What is known of this machine's noise, kept with the documents: whoever judges again has to know it, too."""
+    """Keep this machine's learned noise with the documents, for judging them again."""
     from ci_bench.records import documents
 
     calibration, kept = noise.find(head.environment.identity), folder / "calibration.json"
@@ -268,11 +276,14 @@ def _keep_calibration(noise: "NoiseFolder", head: "Results", folder: Path) -> "C
 
 
 TRUSTED = ("", "push", "schedule", "workflow_dispatch", "repository_dispatch", "release")
-"""Events of GitHub whose code was pushed by who may write to the repository, and none: a machine of one's own."""
+"""Trusted events: the code was pushed with write access, or no event on a machine of yours."""
 
 
 def _require_teachable(settings: Measuring, noise: "NoiseFolder | None") -> None:
-    """Raises `BadInput` where what this run shows is no noise, or whoever wrote its head could choose it, and `CannotWrite`."""
+    """Raise `BadInput` if this run must not teach noise, and `CannotWrite`.
+
+    Its differences may not be noise, or the author of head could choose them.
+    """
     if noise is None:
         message = "--learn needs --baseline paired: only base and head measured in turns show noise"
         raise BadInput(message)
@@ -284,7 +295,10 @@ def _require_teachable(settings: Measuring, noise: "NoiseFolder | None") -> None
 
 
 def _learn(noise: "NoiseFolder", base: "Results", head: "Results", comparison: "Comparison") -> None:
-    """Keep what the first launches of this gate show. What judged it is what was known before."""
+    """Keep the noise of this gate's first launches.
+
+    The gate itself was judged with earlier noise.
+    """
     from ci_bench.judge.calibration import collect_gate
 
     taught = collect_gate(base, head, comparison)
@@ -320,7 +334,7 @@ def calibrate(settings: Measuring) -> int:
 
 
 def selftest(settings: Examining) -> int:
-    """Plant defects in real runs, and see whether the gate goes red."""
+    """Inject faults into real runs, and check that the gate goes red."""
     from ci_bench import planning
     from ci_bench.records.results import SideName
     from ci_bench.selftest import examine, selftest_config
@@ -424,7 +438,7 @@ def gpu_check(settings: Checking) -> int:
 
 
 def _measure_unchanged(settings: Checking) -> "Figures":
-    """What a paired run of this tree against itself says, for the section `unchanged`."""
+    """Measure this tree against itself in a paired run, for the section `unchanged`."""
     from ci_bench import __version__
     from ci_bench.doctor import NOISE_LAUNCHES, noise_config, noise_floor
     from ci_bench.engine.process.launch import make_folder
@@ -466,7 +480,7 @@ def _measure_unchanged(settings: Checking) -> "Figures":
 
 
 def fastrnns(settings: Fastrnns) -> int:
-    """What PyTorch's fastrnns benchmark did, by its own flags."""
+    """Run PyTorch's fastrnns benchmark, by its own flags."""
     from ci_bench import planning
     from ci_bench.fastrnns_flags import print_results
     from ci_bench.records.results import SideName

@@ -1,4 +1,4 @@
-"""What commands say: verdicts on stdout, what was done on stderr, so that a comment or a report can be piped.
+"""Output of commands: verdicts on stdout, progress on stderr, which lets reports be piped.
 
 And what need not be waited for meanwhile: it is done by a copy of the process (`forked`).
 """
@@ -33,13 +33,13 @@ def show(comparison: "Comparison", *, comment: bool, as_json: bool = False) -> N
 
 
 def say(text: str) -> None:
-    """Write to stdout at once."""
+    """Write to stdout without buffering."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
 
 def tell(line: str) -> None:
-    """Say what was done, at once: what reads this may be a pipe."""
+    """Print progress without buffering: the reader may be a pipe."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
@@ -72,8 +72,8 @@ def console(*, stderr: bool = False) -> "Console":
 def forked(call: Callable[[], None]) -> Iterator[None]:
     """Make a call while the block runs; afterwards, in this process, where that is not safe or gains nothing.
 
-    The call leaves files and no values. A copy that does not end well is made up for: the call is made once more, here, and
-    says what is wrong. Where the block raises, the copy is waited for, and nothing is made up.
+    The call leaves files and no values. If the copy fails, the call is repeated here and reports
+    the error. If the block raises, the copy is waited for, and the call is not repeated.
     """
     if not _may_fork():
         yield
@@ -103,5 +103,9 @@ def _make(call: Callable[[], None]) -> None:
 
 
 def _may_fork() -> bool:
-    """One thread alone is copied, and may wait for what another one held; a copy needs a core."""
+    """Return whether a fork is safe and useful.
+
+    A fork copies only one thread, which may wait for a lock that another one held; a copy needs a
+    core.
+    """
     return _THREADS.is_dir() and len(list(_THREADS.iterdir())) == 1 and len(os.sched_getaffinity(0)) > 1

@@ -1,6 +1,6 @@
 """Both sides of a paired run: made and removed around measuring, or made by `setup` and measured by another process.
 
-`setup` is for where measuring has no network: it runs where there is one, and `gate --prepared` where there is none. Neither
+`setup` serves measuring without a network: it runs with one, and `gate --prepared` without. Neither
 needs a token, and neither hands one on.
 """
 
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 def setup(settings: Measuring) -> int:
     """Make both sides ready, and leave them for `gate --prepared`. A side that cannot be made ready is the gate's to report.
 
-    Where neither can be, nothing is left to measure: the gate can only report that, and this ends as measuring would. For a lease
-    it ends with whoever started it: the next lease would make the same sides.
+    If neither side can be prepared, there is nothing to measure: the gate can only report that, and
+    this ends as measuring would. For a lease it ends with its parent: the next lease would make the
+    same sides.
     """
     from ci_bench.engine.process.descendants import ending_with
     from ci_bench.engine.trees.paired import prepare_sides
@@ -61,7 +62,7 @@ def _measuring(settings: Measuring) -> list[str]:
 def open_sides(config: "Config", settings: Measuring, cases: "Sequence[Case]") -> "Iterator[Pair]":
     """Both sides, ready to be measured: those that were prepared, or new ones, which are removed in the end.
 
-    What `cases` write to by their own options, base's processes may change in its tree.
+    Base's processes may change the paths in its tree that `cases` write to by their own options.
     """
     from ci_bench.engine.process.launch import make_folder
     from ci_bench.engine.trees.paired import paired_sides, reopen_sides
@@ -99,9 +100,10 @@ def with_policy_of_base(config: "Config", settings: Measuring, sides: "Sequence[
 
 
 def plan_base_of(bench: "Bench", settings: Measuring, sides: "Sequence[Side]") -> "BasePlan | None":
-    """What base's own tree plans, by its own configuration; `None` where base cannot be made ready.
+    """Return the plan of base's own tree and configuration; `None` if base cannot be prepared.
 
-    Where nodes make the sides themselves, base's tree is taken out here, and planned by the configuration that nodes get.
+    If nodes make the sides themselves, base's tree is checked out here, and planned by the nodes'
+    configuration.
     """
     from ci_bench.base_plan import plan_base
     from ci_bench.engine.process.launch import make_folder
@@ -139,7 +141,9 @@ def plan_base_of(bench: "Bench", settings: Measuring, sides: "Sequence[Side]") -
 
 @contextmanager
 def planning_sealed(settings: Measuring) -> "Iterator[None]":
-    """Where planning runs code of the tree, it is held to what it may change: nothing of the engine, nor of sides made before.
+    """Restrict planning that runs the tree's code.
+
+    It must not change the engine, or sides made before.
 
     Raises:
         OutOfReach: it changed something of that.
@@ -160,12 +164,12 @@ def planning_sealed(settings: Measuring) -> "Iterator[None]":
 
 
 def plans_by_the_tree(settings: Measuring) -> bool:
-    """Whether planning runs code of the tree."""
+    """Return whether planning runs code of the tree."""
     return bool(plugins_of(settings)) or _imports_benchmarks(settings)
 
 
 def _imports_benchmarks(settings: Measuring) -> bool:
-    """Whether a file of benchmarks has to be imported to be planned."""
+    """Return whether a file of benchmarks has to be imported to be planned."""
     from ci_bench.config import function_entries
     from ci_bench.suites.functions.plan import must_be_imported
 

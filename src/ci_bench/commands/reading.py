@@ -124,7 +124,7 @@ def _declare(settings: Listing, config: "Config", find: "Callable[[str], Suite]"
 def declared_parts(config: "Config", find: "Callable[[str], Suite]") -> dict[str, Any]:
     """`plugins`, and the lists under `suites` in which an entry's plan reads files of the tree, with the cases that are planned.
 
-    Where a number is declared, or there are more ids than may be, it is a number.
+    If a number is declared, or there are more ids than allowed, it is a number.
     """
     from ci_bench import planning
     from ci_bench.records.documents import Kind, schema

@@ -48,7 +48,7 @@ def _show_time(base: "Results | None", head: "Results | None") -> None:
 
 
 def report(settings: Showing) -> int:
-    """Render a comparison, or one run alone."""
+    """Render a comparison, or only one run."""
     from ci_bench import pipeline
     from ci_bench.report.markdown import render_comment, render_report
     from ci_bench.report.summary import badge
@@ -96,7 +96,10 @@ def _read(
 
 
 def _side(side: "Side", named: Path | None, beside: Path) -> "Results | None":
-    """The results of one side: those that were named, else those beside the comparison, if they are of the same run."""
+    """Return the results of one side: the named ones, else those next to the comparison.
+
+    The latter have to be of the same run.
+    """
     from ci_bench.records import documents
 
     if named is None and not beside.exists():
@@ -143,7 +146,10 @@ def _pictures(comparison: "Comparison", head: "Results | None", base: "Results |
 
 
 def _saver(kind: str) -> Callable[..., None]:
-    """How a figure becomes a file: the same bytes for the same figure, text as text where the kind can hold it."""
+    """Return a function that saves a figure.
+
+    Equal figures give equal bytes, and text stays text if the kind of file allows.
+    """
     try:
         import matplotlib as mpl
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What `ci-bench show` prints of a training's log: what a gate would read of it, before anybody gates on it."""
+"""`ci-bench show` for a training's log: its contents as a gate would read them."""
 
 import statistics
 from pathlib import Path
@@ -15,7 +15,7 @@ ROUNDINGS = 3
 
 
 def is_log(path: Path) -> bool:
-    """Whether a file is none of ci-bench's own documents."""
+    """Return whether a file is not one of ci-bench's own documents."""
     from ci_bench.records import documents
 
     if path.is_dir() or not path.exists():

@@ -1,4 +1,7 @@
-"""A side of a comparison from files: a results document, or what another tool wrote, with what cannot be told from it."""
+"""A side of a comparison from files.
+
+It is a results document or another tool's output, with the facts that the file lacks.
+"""
 
 import hashlib
 import re
@@ -25,7 +28,7 @@ MOST_FILES = 1000
 SHOWN = 5
 _BEGIN_BYTES = 200
 _RESULTS = re.compile(rb'\s*\{\s*"kind"\s*:\s*"results"')
-"""How a results document begins: its readers find `kind` first."""
+"""Beginning of a results document: its readers find `kind` first."""
 _OURS = re.compile(rb'\s*\{\s*"kind"\s*:\s*"(results|comparison|calibration|history|decision)"')
 
 
@@ -43,7 +46,7 @@ class SideRead:
 
 
 def is_results(content: bytes) -> bool:
-    """Whether a file is a results document."""
+    """Return whether a file is a results document."""
     return _RESULTS.match(content) is not None
 
 
@@ -141,7 +144,7 @@ def _reading(path: Path, content: bytes, source: str) -> "Reading":
 
 
 def _run(contents: dict[Path, bytes]) -> "Run":
-    """What is known of the run: which files, and when the first of them was written."""
+    """Describe the run: its files, and when the first of them was written."""
     from ci_bench.records.results import Run, RunState
 
     digest = hashlib.sha256(b"\0".join(hashlib.sha256(content).digest() for content in contents.values())).hexdigest()[:12]
@@ -157,13 +160,16 @@ def _run(contents: dict[Path, bytes]) -> "Run":
 
 
 def policy_of_files(policy: Policy, identity: Mapping[str, "Fact"]) -> Policy:
-    """The policy for files of other tools: few name their device, so that moments may differ as they do on any."""
+    """Return the policy for files of other tools.
+
+    Few name their device, so the drift is that of any device.
+    """
     drift = MOST_DRIFT if policy.drift is None and identity.get("device") not in DEFAULT_DRIFT else policy.drift
     return replace(policy, drift=drift)
 
 
 def tell_limits(base: SideRead, head: SideRead) -> None:
-    """What was read of both sides, which benchmarks only one has, and what no file of theirs can tell."""
+    """Report both sides' contents, benchmarks that only one has, and facts that the files lack."""
     for line in (*base.notes, *head.notes):
         tell(line)
     ids = {side.name: {row.case.id: row.case.title or row.case.id for row in side.results.cases} for side in (base, head)}

@@ -1,10 +1,11 @@
 """The command that looks for the commit that made a metric worse: git's halving, driven by paired comparisons.
 
-The search is pure: the order of candidates comes from git (`rev-list --bisect-all`, which also knows histories with merges),
-the answer for a commit from a paired comparison; both are functions that are handed in. Every commit is measured against GOOD.
-Between GOOD and BAD the change is known, so that a commit is bad where its interval lies beyond half of it (on the scale of
-ratios), and good where it lies before; each comparison takes as many launches as its verdict needs. What cannot be built, or
-stays undecided twice, is skipped as `git bisect skip` does.
+The search is pure: the order of candidates comes from git (`rev-list --bisect-all`, which also
+knows histories with merges), the answer for a commit from a paired comparison; both are functions
+that are handed in. Every commit is measured against GOOD. Between GOOD and BAD the change is known.
+A commit is bad if its interval is beyond half of it (on the scale of ratios), and good if it is
+before; each comparison takes as many launches as its verdict needs. A commit that cannot be built,
+or stays undecided twice, is skipped as `git bisect skip` does.
 """
 
 import math
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class Answer(StrEnum):
-    """What a commit is: without the change, with it, or nothing that can be told, as where it cannot be built."""
+    """State of a commit: without the change, with it, or unknown.
+
+    It is unknown for example if it cannot be built.
+    """
 
     GOOD = "good"
     BAD = "bad"
@@ -42,7 +46,10 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """Where the search ended. `culprit` is the first commit with the change; `None` where `suspects` could not be told apart."""
+    """Result of the search. `culprit` is the first commit with the change.
+
+    It is `None` if `suspects` could not be distinguished.
+    """
 
     culprit: str | None
     suspects: tuple[str, ...]
@@ -133,7 +140,9 @@ def bisect(settings: Bisecting) -> int:
 
 
 def _require_metric(metric: str | None, suites: Sequence[str]) -> None:
-    """A metric that no suite measures is told before anything is; those of commands and plugins have names of their own.
+    """Reject a metric that no suite measures, before measuring.
+
+    Those of commands and plugins have custom names.
 
     Raises `BadInput`.
     """
@@ -173,7 +182,10 @@ def _target(comparison: "Comparison | Unbuilt", metric: str | None) -> Target:
 
 
 def _judge(bench: Laboratory, good: str, commit: str, target: Target) -> Tried:
-    """What a commit is; one that a first comparison leaves open is measured once more."""
+    """Return the state of a commit.
+
+    One that a first comparison leaves open is measured once more.
+    """
     reason = ""
     for _ in range(2):
         comparison = bench.compare(good, commit, (target.case,))

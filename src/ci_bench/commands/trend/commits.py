@@ -1,7 +1,8 @@
 """Measures two commits of this repository in turns: for `bisect`, and to confirm a change that a history shows.
 
-The later commit is checked out beside, in a store that borrows the repository's objects, and the usual pair is made from there.
-So the user's checkout is never touched, and a killed run leaves nothing in it.
+The later commit is checked out separately, in a store that borrows the repository's objects, and
+the usual pair is made from there. So the user's checkout is never touched, and a killed run leaves
+nothing in it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,7 +40,7 @@ class Unbuilt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Laboratory:
-    """What comparing commits takes: the configuration, which counts for all of them, and where documents go."""
+    """Setup for comparing commits: their common configuration, and the folder for documents."""
 
     config: "Config"
     find: "Callable[[str], Suite]"
@@ -140,8 +141,8 @@ def commit_of(git: "Git", name: str) -> str:
 def confirm(settings: Measuring, commits: tuple[str | None, str | None], alarms: "Sequence[Alarm]") -> "Mapping[str, Alarm]":
     """The alarms of one pair of commits, by name, each with what a paired run of the two said.
 
-    A change that the run does not find is only noted from then on: it came from the machine or its software, or was chance. What
-    could not be measured stays as it was.
+    A change that the run does not find is only noted from then on: it came from the machine or its
+    software, or was chance. A change that could not be measured stays as it was.
     """
     before, after = commits
     if before is None or after is None or before == after:

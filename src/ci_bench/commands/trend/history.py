@@ -1,9 +1,10 @@
 """The command that keeps what runs measured, and looks after it: history add, check, page, compact, import, fetch.
 
-Owns how histories from elsewhere come into a store: a data.js of github-action-benchmark, an exported file, and artifacts that
-earlier runs of a branch left. An artifact never changes, so each run imports what the newest of them hold, adds its own, and
-leaves a new one. Two runs at once leave one each, and the next run unites them. Only runs of this repository's own branch are
-believed: a fork's run can leave an artifact of any name.
+Owns how histories from elsewhere come into a store: a data.js of github-action-benchmark, an
+exported file, and artifacts that earlier runs of a branch left. An artifact never changes, so each
+run imports the newest of them, adds its own record, and leaves a new one. Two simultaneous runs
+leave one each, and the next run unites them. Only runs of this repository's own branch are trusted:
+a fork's run can leave an artifact of any name.
 """
 
 import re
@@ -32,7 +33,10 @@ EXPORT = "history.json.gz"
 
 
 def fetched(settings: Trend) -> "Iterator[History]":
-    """What the newest artifacts hold; one that cannot be read is named and skipped. Raises `GitHubFailed`."""
+    """Yield the histories in the newest artifacts.
+
+    One that cannot be read is named and skipped. Raises `GitHubFailed`.
+    """
     from ci_bench.github.archive import Contents, Limits, UnsafeArchive
     from ci_bench.github.artifacts import download, named
     from ci_bench.github.client import Client
@@ -176,7 +180,7 @@ def check(settings: Trend) -> int:
     whole, lines = look(found, config.policy, settings)
     alarms = alarms_of(lines, config.policy)
     if settings.issue:
-        server_of(settings.environ)  # a token that is missing is told before commits are measured
+        server_of(settings.environ)  # a missing token is reported before commits are measured
     if settings.confirm:
         alarms = _confirmed(settings, alarms)
     say(cleaned(told(alarms, lines=len(lines), runs=len(whole.runs))))
@@ -284,7 +288,10 @@ def _take(settings: Trend) -> int:
 
 
 def _fetch(settings: Trend) -> int:
-    """Take over what earlier runs of the branch left in artifacts: several, since two runs may have left one each at once."""
+    """Import the artifacts that earlier runs of the branch left.
+
+    There may be several, one from each of two simultaneous runs.
+    """
     store = open_store(settings)
     kept = sum(keep(store, taken) for taken in fetched(settings))
     tell(f"imported {kept} runs from artifacts")
@@ -318,7 +325,10 @@ def open_store(settings: Trend) -> "Store":
 
 
 def _kept(settings: Trend) -> "Found":
-    """What the store holds, for actions that are about runs. Raises `BadInput` where it holds none: no run has no change."""
+    """Return the store's content, for actions on runs.
+
+    Raises `BadInput` if it is empty: changes need runs.
+    """
     found = read_store(open_store(settings))
     if found.files:
         return found
@@ -350,7 +360,7 @@ def look(found: "Found", policy: "Policy", settings: Trend) -> "tuple[History, t
 
 
 def read_store(store: "Store") -> "Found":
-    """What a store holds; what had to be skipped is named."""
+    """Return a store's content; name the skipped files."""
     found = store.read()
     for passed in found.passed:
         tell(f"skipped {cleaned(str(passed))}")
@@ -373,13 +383,13 @@ def cleaned(text: str) -> str:
 
 
 def _workflow_url(environ: Mapping[str, str]) -> str | None:
-    """Where this workflow's run is to be seen; `None` outside of one."""
+    """Return the address of this workflow's run; `None` outside of one."""
     server, repository, run = (environ.get(f"GITHUB_{name}") for name in ("SERVER_URL", "REPOSITORY", "RUN_ID"))
     return f"{server}/{repository}/actions/runs/{run}" if server and repository and run else None
 
 
 def _commits_url(whole: "History") -> str | None:
-    """Where commits are to be seen, from the newest run that names a GitHub run."""
+    """Return the address of commits, from the newest run that names a GitHub run."""
     for run in reversed(whole.runs):
         found = re.fullmatch(r"(https://[^/]+/[\w.-]+/[\w.-]+)/actions/runs/[0-9]+", run.url or "")
         if found:

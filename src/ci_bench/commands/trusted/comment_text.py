@@ -1,4 +1,6 @@
-"""What a pull request is told: the machines' verdicts as a comment, a title, annotations, counts. Values in, text out.
+"""Texts for a pull request: the machines' verdicts as a comment, a title, annotations, counts.
+
+Values in, text out.
 
 A machine without a comparison is reported as a failure with its reason: a gate must not look green because its results could
 not be read.
@@ -17,24 +19,24 @@ if TYPE_CHECKING:
 BUDGET = 60_000
 """UTF-16 units of a comment; GitHub takes 65,536."""
 _NOTE = 2_000
-"""What is kept free of it for the marker, the titles of machines and the notes."""
+"""Space reserved for the marker, the titles of machines and the notes."""
 
 
 WAITS = (
     "Nothing was measured: the base branch's configuration applies to a pull request, and this one adds it. "
     "Once it is merged, the next pull request is compared. To try it before, run `ci-bench gate --baseline paired`."
 )
-"""What the first pull request is told, which adds the configuration."""
+"""Comment on the first pull request, which adds the configuration."""
 SHARED = "_Another open pull request has the same head commit and does not pass; the commit's check covers both._"
-"""What a pull request that passes is told where the check does not."""
+"""Note on a pull request that passes although the check does not."""
 
 
 OWN_RULES = "_Judged by this branch's own configuration: the check is neutral at best and does not count for a pull request._"
-"""What is said of a branch that is not the default branch."""
+"""Note for a branch that is not the default branch."""
 
 
 def not_judged(reason: str) -> str:
-    """Why there is no verdict, as the text of a check."""
+    """Explain why a verdict is missing, as the text of a check."""
     from ci_bench.report.text import fence
 
     return f"No verdict was computed, so this check does not pass.\n\n{fence(reason, lines=20)}"
@@ -97,7 +99,7 @@ def report(judged: Judged, *, closed: Sequence[str] = ()) -> str:
 
 
 def changed(judged: Judged) -> bool:
-    """Whether there is something to tell: a failure, a warning, or a figure that moved."""
+    """Return whether there is something to report: a failure, a warning, or a figure that moved."""
     from ci_bench.records.config import Severity
 
     return bool(judged.waits) or any(
@@ -110,7 +112,10 @@ def changed(judged: Judged) -> bool:
 
 
 def annotations(judged: Judged, path: str) -> tuple["Annotation", ...]:
-    """The findings that fail or warn, at the configuration: a case has no file of its own."""
+    """Return the findings that fail or warn, as annotations of the configuration.
+
+    A case does not have its own file.
+    """
     from ci_bench.github.checks import Annotation, Level
     from ci_bench.records.config import Severity
 
@@ -127,7 +132,7 @@ def annotations(judged: Judged, path: str) -> tuple["Annotation", ...]:
 
 
 def _complaints(machine: JudgedMachine) -> Iterator[tuple["Severity", str, str]]:
-    """What there is to say against a machine: how grave, under which name, in which words."""
+    """Yield a machine's complaints: severity, name and text."""
     from ci_bench.records.config import Severity
     from ci_bench.report.text import clean
 
@@ -146,7 +151,10 @@ def _about(name: str, message: str) -> str:
 
 
 def counts(judged: Judged) -> Mapping[str, int]:
-    """How many cases came out how, over all machines; every word is there, with 0 where there is none."""
+    """Count the cases by result, over all machines.
+
+    Every word is there, with 0 if it does not occur.
+    """
     from ci_bench.records.comparison import Verdict
 
     found = Counter(case.verdict for machine in judged.machines if machine.comparison for case in machine.comparison.cases)
@@ -173,7 +181,10 @@ def _machine(machine: JudgedMachine, budget: int) -> str:
 
 
 def _fault(machine: JudgedMachine) -> str:
-    """What kept a machine from having a verdict. The text may repeat a hostile document: it stays inside a fence."""
+    """Return the error that prevented a machine's verdict.
+
+    The text may repeat a hostile document: it stays inside a fence.
+    """
     from ci_bench.report.text import fence
 
     why = "The results of this run could not be judged, so it counts as failed."

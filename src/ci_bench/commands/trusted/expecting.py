@@ -1,9 +1,12 @@
-"""What results have to be of, and whether their run may be judged at all: by GitHub's word, and the base branch's configuration.
+"""Required properties of results, and whether their run may be judged at all.
 
-The configuration is planned here; no code of the tree is run for it, and no torch is needed. `judge.binding` compares results
-with what comes out. What is not judged is never green. A run that waits for approval, or that was skipped, has nothing to say,
-and nothing is said: a required check goes on waiting. One that was cancelled, and one whose pull request is closed or has moved
-on, ends its check as `cancelled`, which lets nothing pass and blames nobody. docs/github.md has the table.
+They come from GitHub's records and the base branch's configuration.
+
+The configuration is planned here; no code of the tree is run for it, and no torch is needed.
+`judge.binding` compares results with the outcome. A run without a verdict is never green. A run
+that waits for approval, or that was skipped, is not reported: a required check continues to wait.
+One that was cancelled, and one whose pull request is closed or has moved on, ends its check as
+`cancelled`, which lets nothing pass and blames no one. docs/github.md has the table.
 """
 
 import re
@@ -33,7 +36,7 @@ SILENT = {
     "action_required": "the run waits for approval",
     "skipped": "every job of the run was skipped, so nothing was measured",
 }
-"""By the conclusion of the run that measured: why nothing is said."""
+"""Reasons to stay silent, by the conclusion of the run that measured."""
 CANCELLED = {
     "cancelled": "the run was cancelled before its end",
     "stale": "GitHub abandoned the unfinished run",
@@ -43,7 +46,10 @@ CANCELLED = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Halt:
-    """Why nothing is judged. Where it is `told`, the commit's check ends as `cancelled`; else nothing is written anywhere."""
+    """Reason why nothing is judged.
+
+    If it is `told`, the commit's check ends as `cancelled`; else nothing is written anywhere.
+    """
 
     reason: str
     told: bool
@@ -94,14 +100,20 @@ _REMOTE = "origin/"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expecting:
-    """What one pull request, or one branch, expects of a run. Asks GitHub for the commits that its machines name."""
+    """Requirements of one pull request, or one branch, for a run.
+
+    It asks GitHub for the commits that its machines name.
+    """
 
     publishing: PublishContext
     config: "Config"
 
     @property
     def policy(self) -> "Policy":
-        """The base branch's policy. What somebody asked for by hand, for nobody's check, is narrowed on purpose."""
+        """Return the base branch's policy.
+
+        Runs that were requested by hand, without a check, are narrowed on purpose.
+        """
         from ci_bench.records.config import Rule, Severity
 
         policy = self.config.policy
@@ -109,7 +121,10 @@ class Expecting:
         return replace(policy, severities={**policy.severities, Rule.NARROWED: Severity.WARN}) if by_hand else policy
 
     def of(self, machine: MeasuredMachine, head: "Results") -> "Expected":
-        """What the results of a machine have to be of. Raises `GitHubFailed`, and `BadConfig` where there is no plan."""
+        """Return the required properties of a machine's results.
+
+        Raises `GitHubFailed`, and `BadConfig` if planning fails.
+        """
         from ci_bench import planning
         from ci_bench.judge.binding import Expected
         from ci_bench.records.config import Machine
@@ -131,7 +146,7 @@ class Expecting:
         )
 
     def scope(self, head: "Results", expected: "Expected", base: "Results | None" = None) -> "Scope":
-        """What was measured of what was asked for, and what this job's own flags narrow or move.
+        """Describe the measured part of the plan, and what this job's own flags narrow or change.
 
         The workflow that reports on another run is the default branch's; a pull request's own job can set any flag.
         """
@@ -171,10 +186,10 @@ class Expecting:
         return Commits(accepted=(sha, commit), words=words, doubt=doubt)
 
     def _is_githubs(self, commit: str, first: str, sha: str) -> bool | None:
-        """Whether a merge of `sha` into `first` is the one that GitHub makes; `None` where that cannot be known any more.
+        """Return whether this merge of `sha` into `first` is GitHub's; `None` if no longer known.
 
-        Anybody can push a merge with these parents and any content. GitHub keeps its newest test merge only, so an older one is
-        known by its content alone.
+        Anybody can push a merge with these parents and any content. GitHub keeps only its newest
+        test merge, so an older one is recognised only by its content.
         """
         client, pull = self.publishing.client, self.publishing.pull
         newest = pull.merge_sha if isinstance(pull, PullRequest) else None
@@ -248,7 +263,7 @@ class Expecting:
 def plan_here(config: "Config") -> "tuple[tuple[Case, ...], tuple[Declaration, ...]]":
     """The cases that can be planned without the tree, and what is declared of those that cannot. Raises `BadConfig`.
 
-    No file that lies here is read for it: it would be nobody knows whose.
+    It reads no local file: its origin would be unknown.
     """
     from ci_bench import planning
     from ci_bench.suites.base import plans_from_tree

@@ -1,8 +1,8 @@
-"""Judges the machines of a run anew, by the base branch's configuration.
+"""Judges the machines of a run again, by the base branch's configuration.
 
-Nothing that a document says of its own verdict is used, and results of anything else than what was asked for are refused. Where
-base's results are taken from an artifact of an earlier run, they are looked for on the base branch, and never in what the pull
-request's run has left.
+A document's own verdict is ignored, and results of anything except the request are refused. If
+base's results come from an artifact of an earlier run, it has to be on the base branch, and never
+among the artifacts of the pull request's run.
 """
 
 import logging
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedMachine:
-    """How one machine came out: a comparison, or what kept it from being one. `doubt` is why a pass would be none."""
+    """Result of one machine: a comparison, or an error. `doubt` is why a pass would not count."""
 
     name: str
     comparison: "Comparison | None" = None
@@ -50,7 +50,10 @@ class JudgedMachine:
 
     @property
     def failed(self) -> bool:
-        """Whether it failed, or could not be judged. One that has nothing to compare with yet did neither."""
+        """Return whether it failed, or could not be judged.
+
+        A machine without a baseline yet did neither.
+        """
         from ci_bench.records.comparison import RunVerdict
 
         return self.comparison is None or self.comparison.judgement.verdict is RunVerdict.FAILED
@@ -60,7 +63,8 @@ class JudgedMachine:
 class Judged:
     """All machines of a run, and `notes` in Markdown on how they were judged.
 
-    `waits` says why nothing could be measured or judged yet, through nobody's fault; there are no machines then.
+    `waits` says why nothing could be measured or judged yet, without a fault; `machines` is empty
+    then.
     """
 
     machines: tuple[JudgedMachine, ...]
@@ -91,12 +95,15 @@ class Judged:
 
     @property
     def speaks(self) -> bool:
-        """Whether any machine's results are of what was asked for, or are missing: not all of them are somebody else's."""
+        """Return whether any machine's results are the requested ones, or missing.
+
+        Otherwise all of them belong to another run.
+        """
         return bool(self.waits) or any(not isinstance(machine.fault, OtherResults) for machine in self.machines)
 
     @property
     def compared(self) -> bool:
-        """Whether any machine had a baseline."""
+        """Return whether any machine had a baseline."""
         return any(machine.comparison is not None and machine.comparison.base is not None for machine in self.machines)
 
 
@@ -111,7 +118,7 @@ def judge_machine(
         comparison, doubt = _judge(machine, expecting, output, find_base)
         return JudgedMachine(name=machine.name, comparison=comparison, doubt=doubt)
     except CiBenchError as error:
-        told = str(error).replace(f"{machine.folder}/", "")  # where the runner keeps it is nobody's business
+        told = str(error).replace(f"{machine.folder}/", "")  # the runner's path stays private
         return JudgedMachine(name=machine.name, fault=type(error)(told))
     except Exception as error:  # a document that breaks the judge must not leave its pull request without a word
         logger.debug("judging %s broke", machine.name, exc_info=True)

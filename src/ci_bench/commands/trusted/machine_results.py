@@ -1,4 +1,4 @@
-"""What each machine of a run left: its documents, read as untrusted input."""
+"""Documents of each machine of a run, read as untrusted input."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,9 @@ MAX_BYTES = 25_000_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredMachine:
-    """What one machine left: its name, and the folder with its documents. `fault` says why there are none.
+    """Documents of one machine: its name, and their folder.
+
+    `fault` is the reason if they are missing.
 
     `declared` is the name that it was declared by, where there are several.
     """
@@ -29,7 +31,7 @@ class MeasuredMachine:
     declared: str | None = None
 
     def attempt(self) -> int | None:
-        """The attempt of the run that its results say they are of; `None` where there are none to be read."""
+        """Return the attempt of the run that its results name; `None` if they cannot be read."""
         try:
             workflow = read_results_of(self.folder / RESULTS).run.workflow
         except CiBenchError:
@@ -37,7 +39,7 @@ class MeasuredMachine:
         return None if workflow is None else workflow.attempt
 
     def base_commit(self) -> str | None:
-        """The commit that its own base side says it is of; `None` where there is none to be read."""
+        """Return the commit that its base side names; `None` if it cannot be read."""
         try:
             return read_results_of(self.folder / BASE_RESULTS).source.commit
         except CiBenchError:
@@ -61,7 +63,10 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def read_results_of(path: Path) -> "Results":
-    """The results of one side, as untrusted input. Raises `MeasuringFailed` where there are none, and `BadDocument`."""
+    """Read the results of one side, as untrusted input.
+
+    Raises `MeasuringFailed` if they are missing, and `BadDocument`.
+    """
     from ci_bench.records import documents
 
     if not path.exists():
@@ -70,7 +75,10 @@ def read_results_of(path: Path) -> "Results":
 
 
 def complaint_about(members: Mapping[str, bytes], scratch: Path, commit: str | None) -> str | None:
-    """What is wrong with the results in an artifact of a `commit` that could be a baseline, in one line; `None` if nothing is."""
+    """Return the fault of an artifact's results as a baseline, or `None`, in one line.
+
+    They have to be of `commit`.
+    """
     if RESULTS not in members:
         return f"it has no {RESULTS}"
     unpack({RESULTS: members[RESULTS]}, scratch)

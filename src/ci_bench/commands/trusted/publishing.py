@@ -1,7 +1,8 @@
 """The commands that talk to GitHub: publish, announce, fetch-baseline. They measure nothing, and need no torch.
 
-`publish` is the trusted half of a gate: it has a token and runs none of the pull request's code. What it reads of the run that
-measured is a stranger's; the verdict is computed anew from the raw samples, by the configuration of the base branch.
+`publish` is the trusted half of a gate: it has a token and runs none of the pull request's code.
+The results that it reads come from a stranger; the verdict is computed again from the raw samples,
+by the configuration of the base branch.
 """
 
 import hashlib
@@ -83,7 +84,7 @@ def publish(settings: Publishing) -> int:
 
 @_defusing
 def announce(settings: Publishing) -> int:
-    """Mark the commit as being measured, so that a required check waits for the verdict."""
+    """Mark the commit as being measured, which makes a required check wait for the verdict."""
     from ci_bench.commands.trusted.expecting import waits
     from ci_bench.github.checks import Check
     from ci_bench.github.context import load_context, server_of
@@ -116,7 +117,10 @@ def announce(settings: Publishing) -> int:
 
 @_defusing
 def fetch_baseline(settings: Publishing) -> int:
-    """Fetch the base side's results from an earlier run, or say why there are none: that is an outcome, and no failure."""
+    """Fetch the base side's results from an earlier run, or report why they are missing.
+
+    Missing results do not fail.
+    """
     from ci_bench.commands.trusted.sources import PublishContext, search
     from ci_bench.github.baseline import Absence, FoundBaseline
     from ci_bench.github.context import load_context, server_of
@@ -176,7 +180,7 @@ def _find_pulls(client: "Client", context: "Context") -> "Pulls":
 
 
 def _judge_each(publishing: "PublishContext", pulls: "Pulls") -> "tuple[Judgement, ...]":
-    """The verdict for each pull request, each by its own base branch's word; one for the branch where there is none."""
+    """Return the verdict for each pull request, by its own base branch, or the branch's verdict."""
     from ci_bench.github.pulls import NoPullRequest
 
     if isinstance(pulls, NoPullRequest):
@@ -187,14 +191,17 @@ def _judge_each(publishing: "PublishContext", pulls: "Pulls") -> "tuple[Judgemen
 
 
 def strictest(judgements: "Sequence[Judgement]") -> Judged:
-    """What the commit's check says: all its pull requests share it, so that the first of the worst verdict decides."""
+    """Return the verdict for the commit's check: the worst of its pull requests, which share it."""
     from ci_bench.records.comparison import RunVerdict
 
     return max(judgements, key=lambda one: list(RunVerdict).index(one.judged.verdict)).judged
 
 
 def _judge(publishing: "PublishContext") -> Judged:
-    """Every machine's verdict. A configuration or artifact that cannot be had fails the run: it must not look green."""
+    """Judge every machine.
+
+    A configuration or artifact that cannot be read fails the run: it must not look green.
+    """
     from ci_bench.commands.trusted import sources
     from ci_bench.commands.trusted.expecting import Expecting
     from ci_bench.github.pulls import NoPullRequest
@@ -257,7 +264,8 @@ def _halt(client: "Client", context: "Context", settings: Publishing, halt: "Hal
 def _publish(judgements: "Sequence[Judgement]", judged: Judged) -> tuple["Outcome", ...]:
     """The strictest verdict as the commit's check, and to each pull request its own as a comment.
 
-    Where results are of another pull request's base, that one's run tells its pull request; here only the check says so.
+    If results belong to another pull request's base, that one's run reports to its pull request;
+    here only the check does.
     """
     from ci_bench.github.comments import PART
     from ci_bench.github.outcomes import Outcome, State
@@ -296,7 +304,10 @@ def _sticky(judgement: "Judgement", *, strict: Judged) -> "Sticky":
 
 
 def _reporter(context: "Context", settings: Publishing) -> str:
-    """Tell jobs that report about one run apart, also those of a matrix: each has an artifact of its own."""
+    """Distinguish jobs that report about one run, also those of a matrix.
+
+    Each has its own artifact.
+    """
     told = f"{context.reporter} {settings.artifact}"
     return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:12]
 
@@ -369,7 +380,7 @@ def _tell(settings: Publishing, judged: Judged | None, outcomes: Sequence["Outco
 
 
 def _said(found: "FoundBaseline | NoBaseline") -> Mapping[str, str | int]:
-    """What was found, as the document that is left behind."""
+    """Return the result of the search, as the document that is left behind."""
     from ci_bench.github.baseline import FoundBaseline
 
     if not isinstance(found, FoundBaseline):

@@ -1,4 +1,4 @@
-"""Where the trusted half gets what it judges: what machines left, the base branch's configuration, the baseline.
+"""Sources of the trusted half: machines' documents, the base branch's configuration, the baseline.
 
 All of it comes through the API, and none of it is what the pull request says about itself.
 """
@@ -33,7 +33,7 @@ _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishContext:
-    """What every step needs: GitHub, the workflow's view, the pull request if there is one, and the flags."""
+    """Context of every step: GitHub, the workflow's view, the pull request if any, the flags."""
 
     client: Client
     context: Context
@@ -58,9 +58,11 @@ class PublishContext:
 
 
 def find_machines(publishing: PublishContext, config: "Config") -> list[MeasuredMachine]:
-    """What machines left in the folders that are named, else in the artifacts of the run that measured.
+    """Return the machines' documents from the named folders, else from the run's artifacts.
 
-    Raises `GitHubFailed`, and `BadInput` where several machines are meant and nobody has said which.
+    That is the run that measured.
+
+    Raises `GitHubFailed`, and `BadInput` if there are several machines and none was selected.
     """
     settings, run = publishing.settings, publishing.context.run.id
     if settings.folders:
@@ -107,7 +109,10 @@ def _machines(publishing: PublishContext, config: "Config") -> tuple[str, ...]:
 
 
 def _folders(publishing: PublishContext, config: "Config") -> list[MeasuredMachine]:
-    """Folders of this very job. It measures on one machine, so that a check of several is another job's to set."""
+    """Read folders of this very job.
+
+    It measures on one machine; a check of several is another job's to set.
+    """
     folders = publishing.settings.folders
     names = [folder.resolve().name for folder in folders]
     unique = names if len({*names}) == len(names) else [f"{index + 1}-{name}" for index, name in enumerate(names)]
@@ -124,7 +129,10 @@ def _folders(publishing: PublishContext, config: "Config") -> list[MeasuredMachi
 
 
 def _of_one_name(publishing: PublishContext, artifacts: "list[Artifact]") -> list[MeasuredMachine]:
-    """What artifacts of one name hold. Those of earlier attempts are left out; of two jobs of this attempt both are judged."""
+    """Read the artifacts of one name.
+
+    Those of earlier attempts are left out; of two jobs of this attempt both are judged.
+    """
     machines = [
         replace(_download(publishing, artifact, number), name=f"{artifact.name} ({number})" if number > 1 else artifact.name)
         for number, artifact in enumerate(artifacts[:_MOST_OF_ONE_NAME], start=1)
@@ -143,7 +151,10 @@ def _is_of_earlier_attempt(machine: MeasuredMachine, attempt: int) -> bool:
 
 
 def _download(publishing: PublishContext, artifact: Artifact, number: int) -> MeasuredMachine:
-    """The documents of one artifact, in a folder of its own; `number` counts those of its name."""
+    """Download the documents of one artifact into a folder.
+
+    `number` counts the artifacts of its name.
+    """
     name = artifact.name if number == 1 and _FOLDER.fullmatch(artifact.name) else f"artifact-{artifact.id}"
     folder = publishing.output / "machines" / name
     try:
@@ -158,8 +169,9 @@ def _download(publishing: PublishContext, artifact: Artifact, number: int) -> Me
 def base_config(publishing: PublishContext) -> "tuple[Config, tuple[str, ...]]":
     """The configuration to judge by, and what a reader should know about it, in Markdown.
 
-    A file that is named is taken as the base branch's. Otherwise it is fetched from there, and a pull request that changes it is
-    told that its own is not used. Raises `GitHubFailed`, `BadConfig`, and `NoConfiguration` where only head has one.
+    A file that is named is taken as the base branch's. Otherwise it is fetched from there, and a
+    pull request that changes it gets a note that its own is not used. Raises `GitHubFailed`,
+    `BadConfig`, and `NoConfiguration` if only head has one.
     """
     from ci_bench.report.text import code
 
@@ -192,8 +204,8 @@ def _of_base(publishing: PublishContext) -> bytes:
     """The base branch's configuration. Nothing else is measured or judged by: neither head's own, nor one that ci-bench has.
 
     Raises:
-        NoConfiguration: head adds the file, so that there is nothing to compare with yet.
-        BadConfig: head lacks it, too, so that the path is wrong.
+        NoConfiguration: head adds the file; there is nothing to compare with yet.
+        BadConfig: head lacks it, too; the path is wrong.
     """
     branch, path = publishing.base_branch, publishing.settings.config_path
     if (found := _file(publishing, branch)) is not None:
@@ -207,7 +219,7 @@ def _of_base(publishing: PublishContext) -> bytes:
 
 
 def _file(publishing: PublishContext, ref: str | None, path: str | None = None) -> bytes | None:
-    """The configuration, or the file at `path`, at a branch or commit; `None` where there is none."""
+    """Return the configuration, or the file at `path`, at a branch or commit, or `None`."""
     try:
         return publishing.client.raw(f"contents/{quote(path or publishing.settings.config_path)}", {"ref": ref} if ref else None)
     except GitHubMissing:
@@ -228,7 +240,7 @@ def _read_config(path: Path | None) -> "Config":
 
 
 def baseline_finder(publishing: PublishContext) -> "Callable[[MeasuredMachine], Baseline] | None":
-    """How a machine's baseline is looked for elsewhere; `None` where it is the machine's own base side."""
+    """Return a search for a machine's baseline; `None` if it is the machine's own base side."""
     from ci_bench.pipeline import Baseline
     from ci_bench.records import documents
     from ci_bench.records.comparison import BaselineMode
@@ -278,7 +290,7 @@ def search(publishing: PublishContext, name: str, folder: Path) -> FoundBaseline
 
 
 def _wanted(publishing: PublishContext, name: str) -> Wanted | NoBaseline:
-    """What to look for, as far as this event lets it be told."""
+    """Return the baseline to look for, as far as this event determines it."""
     settings, context = publishing.settings, publishing.context
     branch, workflow = settings.baseline_branch or publishing.base_branch, settings.baseline_workflow or context.workflow
     if branch is None or workflow is None or context.repository_id is None:
