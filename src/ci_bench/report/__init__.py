@@ -1,1 +1,1 @@
-"""What people read: values in, text out. No input or output, no judging."""
+"""Texts for people: values in, text out. No input or output, no judging."""

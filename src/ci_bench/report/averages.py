@@ -1,8 +1,9 @@
 """Figures over many cases, as dashboards of model zoos show them: who passes, how much faster, at what cost.
 
-Owns which cases are in a mean, and nothing of what it looks like. Cases are grouped by suite, by what their ids have in brackets,
-and by candidate arm. A mean is over cases that both sides have, that pass on both and have the figure on both: a model that is
-missing or wrong on one side cannot shift the mean of the other. What is not known is left out and not counted, never a zero.
+Owns which cases are in a mean, but not its appearance. Cases are grouped by suite, by the brackets
+of their ids, and by candidate arm. A mean is over cases that both sides have, that pass on both and
+have the figure on both: a model that is missing or wrong on one side cannot shift the mean of the
+other. Unknown figures are left out and not counted, never a zero.
 """
 
 import math
@@ -24,7 +25,7 @@ Sides = tuple[float | None, float | None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mean:
-    """A mean on head and, where there is a base side to compare with, on base, over so many cases; `None` over none."""
+    """A mean over `cases` on head and, if there is a base side, on base; `None` without cases."""
 
     head: float | None
     base: float | None
@@ -33,7 +34,9 @@ class Mean:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Averages:
-    """One group. `passing` is a share in 0..1 of the `cases` that both sides have; skipped ones are none of them.
+    """One group.
+
+    `passing` is a share in 0..1 of the `cases` that both sides have; skipped ones do not count.
 
     `speedup` and `compression` are geometric means of reference / candidate, `compile_cold_s` is an arithmetic mean in seconds.
     `only_head` and `only_base` count cases that the other side does not have.
@@ -65,7 +68,10 @@ def averages(comparison: Comparison) -> tuple[Averages, ...]:
 
 
 def setting_of(case_id: str) -> str:
-    """What an id has in brackets: ``backend=inductor,mode=training`` of ``torchbench/mlp[backend=inductor,mode=training]``."""
+    """Return the brackets of an id.
+
+    It is ``backend=inductor,mode=training`` of ``torchbench/mlp[backend=inductor,mode=training]``.
+    """
     return case_id.partition("[")[2].removesuffix("]")
 
 
@@ -94,7 +100,7 @@ def _averages(key: tuple[str, str, str], group: list[CaseComparison], *, two_sid
 
 
 def passes(case: CaseComparison) -> bool:
-    """Whether head's run of a case ended well, no check that counts failed, and what it learns holds."""
+    """Return whether head's run ended well, no counted check failed, and its training matches."""
     failed = any(check.outcome is Outcome.FAIL and not check.informative for check in case.checks)
     return case.head_status is Status.OK and not failed and all(found.verdict.holds for found in case.parity)
 

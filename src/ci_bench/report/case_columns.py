@@ -22,7 +22,7 @@ def _median(pair: Pair | None) -> float | None:
 
 
 def _growth(pair: Pair | None) -> float | None:
-    """How much worse it became; a count by its difference."""
+    """Return the change for the worse; a count by its difference."""
     if pair is None:
         return None
     if pair.unit is Unit.COUNT and pair.base and pair.head:
@@ -31,7 +31,7 @@ def _growth(pair: Pair | None) -> float | None:
 
 
 def _other_time(row: Row) -> str:
-    """Which time it is, where it is not the step's."""
+    """Return the name of the time, if it is not the step's."""
     return "" if row.time is None or row.time.metric == STEP_TIME.name else title_of(row.time)
 
 
@@ -40,7 +40,7 @@ def _is_worse(pair: Pair | None) -> bool:
 
 
 def _peak(pair: Pair | None) -> str:
-    """A peak of memory: both sides where it changed, else head's figure alone."""
+    """Return a peak of memory: both sides if it changed, else only head's figure."""
     if pair is None or pair.verdict.moved:
         return _if_known(pair, words.both_sides)
     known = pair.head or pair.base

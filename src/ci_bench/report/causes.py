@@ -1,7 +1,9 @@
-"""What is said of why a case got worse: the first three of what takes longer, what compiling lost, what holds memory. Pure.
+"""Sentences on the causes of a regression. Pure.
 
-Owns the choice and the words, for every renderer: names and places come from a worker, so that each renderer passes in how it
-shows them. All of it is in a table of the page (`columns.PARTS`).
+The first three parts that take longer, failures of compiling, and holders of memory.
+
+Owns the choice and the words, for every renderer: names and places come from a worker, so each
+renderer passes in how it shows them. All of it is in a table of the page (`columns.PARTS`).
 """
 
 import re
@@ -30,14 +32,14 @@ WRONG = frozenset(
         Rule.CASE_FAILED,
     }
 )
-"""What a compiler that is wrong, or fails, is found by."""
+"""Rules whose findings reveal a compiler that is wrong, or fails."""
 _COMMIT = re.compile(r"[0-9a-f]{12,64}")
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{1,290}")
 _PLAIN_COMMAND = re.compile(r"[A-Za-z0-9_.,=+:/\[\]' -]{1,900}")
 _LEAST_ATTRIBUTED = 0.05
 
 Form = Callable[[str], str]
-"""How a renderer shows a text from outside."""
+"""Renders a text from outside."""
 
 
 def explained(case: CaseComparison, *, name: Form, prose: Form) -> tuple[str, ...]:
@@ -57,7 +59,7 @@ def explained(case: CaseComparison, *, name: Form, prose: Form) -> tuple[str, ..
 
 
 def _longer(case: CaseComparison, pair: Pair, cause: Cause | None, name: Form) -> Iterator[str]:
-    """Which phases of compiling take longer, and which kernels are others."""
+    """Yield the phases of compiling that take longer, and the kernels that differ."""
     phases = [
         (one.head.median - one.base.median, one)
         for one in case.pairs
@@ -135,7 +137,7 @@ def _others(names: Sequence[str]) -> str:
 
 
 def _unlike(one: str, two: str) -> bool:
-    """Whether two names differ in more than their numbering."""
+    """Return whether two names differ in more than their numbering."""
     return re.sub(r"\d+", "", one) != re.sub(r"\d+", "", two)
 
 
@@ -148,7 +150,10 @@ def _at(places: Sequence[str], name: Form) -> str:
 
 
 def reproduced(case: CaseComparison, *, name: Form, prose: Form) -> tuple[str, ...]:
-    """A sentence for each arm with a graph that is wrong by itself: the command that shows it, and what it says."""
+    """Return a sentence for each arm with a graph that fails in isolation.
+
+    It has the command that shows it, and the message.
+    """
     bundles = [(cause.arm, cause.bundle) for cause in case.causes if cause.bundle is not None]
     return tuple(
         f"reproduce {name(arm)}: `{reproducing(one)}`: {prose(one.says)}"
@@ -159,7 +164,10 @@ def reproduced(case: CaseComparison, *, name: Form, prose: Form) -> tuple[str, .
 
 
 def reproducing(bundle: Bundle) -> str:
-    """The command that shows it, in whole, to be copied; empty where the file was not kept, or its path is none that we give."""
+    """Return the whole command that shows it, to be copied.
+
+    It is empty if the file was not kept, or if its path is not one of ours.
+    """
     plain = _PLAIN_PATH.fullmatch(bundle.path) and ".." not in bundle.path
     return f"python {bundle.path}" if plain else ""
 

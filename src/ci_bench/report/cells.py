@@ -1,4 +1,4 @@
-"""How a value looks in a Markdown report: the cells of its tables, findings and facts, escaped.
+"""Rendering of values in a Markdown report: the cells of its tables, findings and facts, escaped.
 
 Names, reasons and details come from outside and go through `code` or `plain`; which columns there are is in `columns`.
 """

@@ -1,7 +1,8 @@
 """Every column of every table of a report, once: its title, what it says of a row, and what kind of text that is.
 
-The renderers draw a column each in their own way: Markdown (`markdown`), HTML (`html.tables`), the terminal (`terminal`). A new
-column is a line here. What comes out of a document is a `NAME` or `PROSE`, which renderers escape; words and figures are ours.
+The renderers draw a column each in their own way: Markdown (`markdown`), HTML (`html.tables`), the
+terminal (`terminal`). A new column is a line here. Text from a document is a `NAME` or `PROSE`,
+which renderers escape; words and figures are ours.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,7 +38,7 @@ T = TypeVar("T")
 
 
 class Kind(Enum):
-    """What kind of text a column holds."""
+    """Kind of text in a column."""
 
     WORDS = auto()
     """Our own words: a verdict, a tier."""
@@ -55,9 +56,10 @@ class Kind(Enum):
 class Column(Generic[T]):
     """One column over rows of type `T`.
 
-    `text` is what a cell says, `UNKNOWN` where nothing is known; `note` what is said beside or under it, of the kind `note_kind`,
-    empty for nothing. `mood` gives a sign and a colour, `strong` stresses, `key` sorts (by the text without it), and `group` is
-    what a reader filters by. `width` is that of the terminal's column, in characters; 0 leaves it out there.
+    `text` is the text of a cell, `UNKNOWN` if unknown; `note` is shown next to or under it, of the
+    kind `note_kind`, empty for nothing. `mood` gives a sign and a colour, `strong` stresses, `key`
+    sorts (by the text without it), and `group` is for filtering. `width` is that of the terminal's
+    column, in characters; 0 leaves it out there.
     """
 
     title: str
@@ -92,9 +94,9 @@ OfFact = tuple[CaseComparison, str, Fact]
 _UTILISED = ("model_flops_per_step", "peak_flops_per_s")
 """Facts of a case: what one step computes, and what its device does in a second at best."""
 _MOVED, _MOST_WORK = "bytes_per_step", 1e30
-"""What a step reads and writes, and more than any can say of itself."""
+"""Fact of a step's reads and writes, and a bound that no step can exceed."""
 _MOST_OF_PEAK = 10.0
-"""A greater share is none: the facts are wrong."""
+"""A greater share is impossible: the facts are wrong."""
 
 
 def noted(text: str) -> str:
@@ -103,19 +105,19 @@ def noted(text: str) -> str:
 
 
 def title_of(pair: Pair) -> str:
-    """What people call the metric of a pair."""
+    """Return the title of a pair's metric."""
     return pair.title or pair.metric
 
 
 def _throughput(side: Summary | None, pair: Pair) -> str:
-    """What a duration of so many items comes to in a second."""
+    """Return the items per second of a duration with a number of items."""
     if side is None or pair.items is None or pair.unit is not Unit.SECONDS or (figure := side.figure) <= 0:
         return ""
     return rate(pair.items / figure)
 
 
 def _of_head(item: OfPair) -> str:
-    """Head's throughput, in what a call is said to process, and how much of the device's peak that is."""
+    """Return head's throughput, in the items of a call, and its share of the device's peak."""
     case, pair = item
     share = _utilisation(case, pair)
     parts = (_throughput(pair.head, pair), *_work_rates(case, pair), "" if share is None else f"{percent(share)} of peak")
@@ -123,7 +125,10 @@ def _of_head(item: OfPair) -> str:
 
 
 def _work_rates(case: CaseComparison, pair: Pair) -> Iterator[str]:
-    """Bytes and operations per second of head's step, where a call of no counted items is said to move and to do so many."""
+    """Yield bytes and operations per second of head's step.
+
+    A call has to state them, and to count no items.
+    """
     if pair.metric != STEP_TIME.name or pair.items is not None or pair.head is None or pair.head.figure <= 0:
         return
     for name, told in ((_MOVED, bandwidth), (_UTILISED[0], operations)):
@@ -209,7 +214,10 @@ ARMS: Columns[OfSpeedup] = (
     Column(title="On base", text=lambda item: ratio(item[1].base_speedup)),
     Column(title="Change", text=lambda item: words.speedup_change(item[1])),
 )
-"""Every arm against the reference arm of its own run: a speedup for durations, a compression ratio for memory."""
+"""Every arm against the reference arm of the same run.
+
+It is a speedup for durations, a compression ratio for memory.
+"""
 
 
 def _first_step(item: OfParity) -> str:
@@ -229,7 +237,7 @@ def _accuracy_mood(item: OfParity) -> Mood | None:
 
 
 def _seed_rule(item: OfParity) -> str:
-    """What training_loss.py would have said: for information, never a verdict here."""
+    """Return the verdict of training_loss.py: for information, never a verdict here."""
     rule = item[1].seed_rule
     if rule is None:
         return UNKNOWN
@@ -294,7 +302,7 @@ def _calls_of(part: Part) -> str:
 
 
 def _instead_of(part: Part) -> str:
-    """What it took the place of, where it has another name."""
+    """Return the part that it replaced, if its name differs."""
     if not part.after:
         return "gone"
     gone = [name for name in part.before if name not in part.after]
@@ -320,7 +328,7 @@ PARTS: Columns[Part] = (
     Column(title="Kind", text=lambda part: part.kind, kind=Kind.WORDS),
     Column(title="Code", text=lambda part: part.codes[0] if part.codes and part.codes[0] else UNKNOWN, kind=Kind.NAME),
 )
-"""What takes other time in a step than before, the most first."""
+"""Parts of a step that take a different time than before, the largest first."""
 
 MEMORY_PARTS: Columns[MemoryPart] = (
     Column(title="What", text=lambda part: part.name, kind=Kind.ID),
@@ -329,7 +337,7 @@ MEMORY_PARTS: Columns[MemoryPart] = (
     Column(title="Head", text=lambda part: bytes_(part.head_bytes)),
     Column(title="Change", text=lambda part: f"{'+' if part.change_bytes > 0 else ''}{bytes_(part.change_bytes)}"),
 )
-"""What holds other memory at the peak of a step, the most first."""
+"""Holders of memory at the peak of a step that changed, the largest first."""
 
 CHECKS: Columns[OfCheck] = (
     Column(
@@ -410,7 +418,7 @@ def _mode(arm: str, row: ModeRow) -> str:
 
 
 def _mode_notes(arm: str, row: ModeRow) -> str:
-    """The interval, and what is said of the arm: ``1.60 to 1.64×, fastest``."""
+    """Return the interval, and notes on the arm: ``1.60 to 1.64×, fastest``."""
     found = row.speedups.get(arm)
     if found is None:
         return ""
@@ -452,7 +460,10 @@ MODES_LEGEND = (
 
 
 def fact(field: str, value: Fact) -> tuple[str, Kind]:
-    """A property of a machine or a case. Numbers are grouped, so that a long one is not taken for a commit."""
+    """Return a property of a machine or a case.
+
+    Numbers are grouped, to keep a long one from looking like a commit.
+    """
     if value is None or isinstance(value, bool):
         return {None: UNKNOWN, True: "yes", False: "no"}[value], Kind.WORDS
     if isinstance(value, str):
@@ -467,4 +478,4 @@ FACTS: Columns[OfFact] = (
     Column(title="Fact", text=lambda item: item[1], kind=Kind.NAME),
     Column(title="Value", text=lambda item: fact(item[1], item[2])[0], kind=Kind.PROSE),
 )
-"""What is known of cases that no verdict depends on."""
+"""Facts of cases that no verdict depends on."""

@@ -1,7 +1,9 @@
-"""The answer for programs: keep a change or discard it, and why. One JSON document, made from a comparison alone.
+"""The answer for programs: keep a change or discard it, and why.
 
-A loop that tries changes reads `decision` (what the exit code says, too) and `verdict` (whether anything got better), and shows
-`reasons` to whoever makes the next change.
+One JSON document, made only from a comparison.
+
+A loop that tries changes reads `decision` (what the exit code says, too) and `verdict` (whether
+anything got better), and shows `reasons` to the author of the next change.
 """
 
 import json
@@ -67,7 +69,7 @@ def _case(case: CaseComparison, findings: tuple[Finding, ...]) -> dict[str, Any]
 
 
 def _metric(pair: Pair) -> dict[str, Any]:
-    """Head over base; `speedup` above 1 is better, and null where there is none."""
+    """Return head over base; `speedup` above 1 is better, and null if it is missing."""
     between = None if pair.interval is None else [pair.interval.low, pair.interval.high]
     return {
         "metric": pair.metric,

@@ -1,9 +1,11 @@
-"""Which parameters the cases that changed have in common: ``dtype=bf16, head=128: 4.0 % slower in all 12 cases``. Pure.
+"""Common parameters of changed cases: ``dtype=bf16, head=128: 4.0 % slower in all 12 cases``. Pure.
 
-Among the cases of one name, sets are looked at that one value of a parameter, or two, single out. A set is a group where nearly
-all of its cases changed in the same direction, and where so many of so small a set are no chance among the sets looked at: the
-hypergeometric tail, times their number (Bonferroni). The largest group comes first, then the largest of what that leaves. Where
-nearly all cases of a name changed, the name is the group. A group says where changes are; what fails is the policy's to say.
+Among the cases of one name, the sets considered are those that one value of a parameter, or two,
+single out. A set is a group if nearly all of its cases changed in the same direction, and if that
+many of a set of that size are unlikely by chance among the sets considered: the hypergeometric
+tail, times their number (Bonferroni). The largest group comes first, then the largest of the
+remaining cases. If nearly all cases of a name changed, the name is the group. A group says where
+changes are; the policy decides which of them fail.
 """
 
 import math
@@ -22,9 +24,9 @@ from ci_bench.report.once import once
 LEAST_CASES = 3
 """Fewer are named themselves."""
 LEAST_SHARE = 0.9
-"""Of a group's cases, so many changed."""
+"""Share of a group's cases that have to have changed."""
 CHANCE = 0.05
-"""How likely scattered changes may be to look like a group, whichever set it is."""
+"""Probability that scattered changes look like a group, over all sets."""
 _COMPARED = (Verdict.UNCHANGED, Verdict.INCONCLUSIVE, Verdict.REGRESSED, Verdict.SUSPECTED, Verdict.IMPROVED)
 """The commonest first: to look for one here is quicker than to hash it, and there are many metrics."""
 _WORSE = (Verdict.REGRESSED, Verdict.SUSPECTED)
@@ -51,7 +53,7 @@ class Group:
 
     @property
     def worse(self) -> bool:
-        """Whether they are slower or larger."""
+        """Return whether they are slower or larger."""
         return self.pairs[0][1].verdict in _WORSE
 
     @property
@@ -166,6 +168,6 @@ def _sets(cases: Sequence[_Case]) -> dict[tuple[Condition, ...], set[int]]:
 
 
 def _tail(every: int, changed: int, size: int, hits: int) -> float:
-    """How likely so many of a set are changed where the changed ones are scattered: P(X >= hits), X hypergeometric."""
+    """Return P(X >= hits), X hypergeometric: the probability of `hits` if changes are scattered."""
     ways = sum(math.comb(changed, k) * math.comb(every - changed, size - k) for k in range(hits, min(size, changed) + 1))
     return ways / math.comb(every, size)

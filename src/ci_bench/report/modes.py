@@ -1,8 +1,8 @@
 """Compiled arms of a case side by side, over the cases of a suite: which mode is fastest, and whether that is beyond doubt.
 
-Owns which cases and arms are in the table and what is said of them, and nothing of what it looks like. All speedups of a row have
-one denominator, the case's reference arm. The geometric mean of an arm is over the cases in which every arm of the table has a
-speedup and passes, so that all means are over the same cases.
+Owns the table's cases and arms and the notes on them, but not its appearance. All speedups of a row
+have one denominator, the case's reference arm. The geometric mean of an arm is over the cases in
+which every arm of the table has a speedup and passes: all means are over the same cases.
 """
 
 import statistics
@@ -24,8 +24,8 @@ COMPILED = "compiled"
 class ModeRow:
     """The speedups of one case by arm, or their geometric means over several (`case` is `None` then).
 
-    `fastest` is the arm that is faster than the reference and all others beyond doubt; `None` where there is none. `wrong` are
-    the arms that failed a check or parity.
+    `fastest` is the arm that is faster than the reference and all others beyond doubt, or `None`.
+    `wrong` are the arms that failed a check or parity.
     """
 
     label: str

@@ -1,4 +1,6 @@
-"""What a reader can do next: the command that measures the worst case again, or what to change. Nothing after a pass.
+"""Next step for the reader: a command that measures the worst case again, or a change.
+
+Nothing after a pass.
 
 Text may hold names from the document, so renderers escape it; the command is a line for a shell.
 """
@@ -42,14 +44,14 @@ _BY_RULE: Mapping[Rule, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NextStep:
-    """A sentence, and the command that it speaks of; empty where there is none."""
+    """A sentence, and its command, or an empty text."""
 
     text: str
     command: str = ""
 
 
 def next_step(comparison: Comparison) -> NextStep | None:
-    """By what stands in the way, then by the worst finding; `None` after a pass."""
+    """Choose by the obstacle to a comparison, then by the worst finding; `None` after a pass."""
     judgement = comparison.judgement
     if judgement.verdict is RunVerdict.PASSED:
         return None
@@ -66,7 +68,7 @@ def next_step(comparison: Comparison) -> NextStep | None:
 
 
 def _in_the_way(comparison: Comparison, loud: Sequence[Finding]) -> str:
-    """What keeps all of the run from being compared; empty where nothing does."""
+    """Return the obstacle to comparing the run; empty without one."""
     missing = [found for found in loud if found.rule is Rule.BASELINE_MISSING]
     if missing and (comparison.base is None or len(missing) == len(loud)):
         return MEASURE_BASE if comparison.base is None else NEXT_TIME

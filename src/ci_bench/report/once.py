@@ -1,4 +1,4 @@
-"""What several parts of a report are made of, found once for each comparison.
+"""Intermediate results that several parts of a report use, computed once for each comparison.
 
 Owns how long that is kept: as long as the comparison. Which things these are, each says where it is found.
 """
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def once(find: Callable[[Comparison], T]) -> Callable[[Comparison], T]:
-    """Have what is found of a comparison kept until nobody holds the comparison any more: a report asks for it many times.
+    """Cache results of a comparison while the comparison exists: a report needs them many times.
 
     It is known by which comparison it is, not by what that holds: to compare two of them takes as long as to find it again. All
     callers get the same object, which therefore none may change.

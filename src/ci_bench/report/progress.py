@@ -28,7 +28,7 @@ DOING = {
     "explain": "explaining",
 }
 _LEAST_DONE = 3
-"""After so many stages their pace tells how long the others take, where no earlier run does."""
+"""After this many stages their pace predicts the rest, if no earlier run does."""
 _MINUTE_S, _HOUR_S = 60, 3600
 
 
@@ -36,7 +36,7 @@ class ProgressDisplay:
     """A context manager that is called with every event. `usual_s` is how long a run of the same cases took before."""
 
     def __init__(self, console: Console, *, usual_s: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        """`console` decides by itself whether it is a terminal."""
+        """`console` detects whether it is a terminal."""
         self._console, self._usual_s, self._clock = console, usual_s, clock
         self._began_s = clock()
         self._bar = Progress(
@@ -74,7 +74,10 @@ class ProgressDisplay:
             self._say(f"[{self._where(event)}] {event.case}: {_doing(event)}: {event.ended}")
 
     def _where(self, event: Event) -> str:
-        """``1:12, 7 of about 24, 3:20 left``: elapsed, stages, and what is left by the run before, else by the pace so far."""
+        """Return elapsed time, stages and time left: ``1:12, 7 of about 24, 3:20 left``.
+
+        The time left follows from the previous run, else from the pace so far.
+        """
         spent_s = self._clock() - self._began_s
         left_s = None if self._usual_s is None else self._usual_s - spent_s
         if left_s is None and event.done >= _LEAST_DONE:
@@ -95,7 +98,7 @@ def _span(seconds: float) -> str:
 
 
 def _describe(event: Event) -> str:
-    """Which case, which launch, doing what, which arm, how many samples or steps: short enough for 80 columns."""
+    """Describe case, launch, activity, arm, and samples or steps: short enough for 80 columns."""
     doing = f"{DOING.get(event.stage, event.stage)} {'+'.join(event.arms)}"
     if event.progress:
         doing = f"{DOING.get(event.stage, event.stage)} {event.progress.arm} {event.progress.done}/{event.progress.total}"

@@ -39,19 +39,22 @@ class Row:
 
     @property
     def of_reference(self) -> bool:
-        """Whether the arm is the one that is held against base's, and the others against it."""
+        """Return whether the arm is compared with base's, and is the reference of the others."""
         return self.arm == self.case.reference
 
     @property
     def marks(self) -> str:
-        """What the word must not hide."""
+        """Return marks that the word must not hide."""
         unknown = "uncalibrated" if self.time and self.time.calibrated is False else ""
         beyond = "beyond the common shift" if self.apart and self.time and self.time.verdict is Verdict.UNCHANGED else ""
         return ", ".join(mark for mark in (unknown, beyond) if mark)
 
 
 def outcome_mood(comparison: Comparison) -> Mood:
-    """How the run as a whole ended: a pass with warnings is not quite good, and no pass where something is undecided."""
+    """Return the run's level.
+
+    A pass with warnings is not quite good, and an undecided run does not pass.
+    """
     verdict = comparison.judgement.verdict
     if verdict is not RunVerdict.PASSED:
         return Mood.BAD if verdict is RunVerdict.FAILED else Mood.OPEN
@@ -174,7 +177,10 @@ def _verdict(case: CaseComparison, arm: str | None, pairs: list[Pair], parity: P
 
 
 def _wrong(case: CaseComparison, arm: str | None, parity: ParityFinding | None) -> str:
-    """What was found wrong besides figures; empty where nothing was. What differs from base is the reference arm's."""
+    """Describe faults besides figures; empty without any.
+
+    Differences from base are the reference arm's.
+    """
     if parity is not None and parity_mood(parity) is Mood.BAD:
         return "parity broken" if not parity.verdict.holds else "accuracy broken"
     if arm == case.reference and case.learning is not None and case.learning.verdict.broken:
@@ -186,7 +192,7 @@ def _wrong(case: CaseComparison, arm: str | None, parity: ParityFinding | None) 
 
 
 def _unclear(case: CaseComparison, arm: str | None, parity: ParityFinding | None) -> str:
-    """What of parity has no answer; empty where it has."""
+    """Describe open questions of parity; empty without any."""
     if parity is not None and parity_mood(parity) is Mood.UNSURE:
         words = {Parity.INSUFFICIENT_DATA: "too few steps", Parity.INSUFFICIENT_SENSITIVITY: "parity insensitive"}
         return words.get(parity.verdict, "parity unclear")

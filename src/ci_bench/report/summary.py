@@ -1,4 +1,6 @@
-"""What is said of a run as a whole, for any renderer: how it was measured, how noisy it is, how all times moved; and its badge.
+"""Summary of a run, for any renderer: how it was measured, its noise, how all times moved.
+
+And its badge.
 
 Owns the choice of what is worth saying first. The lines hold text from the document, so renderers have to escape them. The
 badge has the form that shields.io reads from an endpoint: https://shields.io/badges/endpoint-badge
@@ -39,7 +41,7 @@ def summary(comparison: Comparison) -> list[str]:
 def _outputs(comparison: Comparison) -> list[str]:
     """Outputs that match base: ``in 3 cases (2 bitwise)``.
 
-    What does not hold is among the findings.
+    Failures are among the findings.
     """
     held = [case.outputs.verdict for case in comparison.cases if case.outputs is not None and case.outputs.verdict.holds]
     if not held:

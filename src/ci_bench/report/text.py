@@ -43,8 +43,8 @@ def clean(text: str, *, cap: int = 80) -> str:
 def code(text: str, *, cap: int = 80) -> str:
     """Untrusted text as a code span: nothing in it ends the span, and it can be copied as it is.
 
-    GitHub neither links nor mentions anything within code, so that no invisible space is needed. Inside a table the span must go
-    through `row`, which escapes its bars.
+    GitHub neither links nor mentions anything within code, so invisible spaces are not needed.
+    Inside a table the span must go through `row`, which escapes its bars.
     """
     body = clean(text, cap=cap)
     if not body:
@@ -66,8 +66,8 @@ def plain(text: str, *, cap: int = 300) -> str:
 def fence(text: str, *, lines: int | None = None, cap: int = 300) -> str:
     """The last `lines` lines of an untrusted log as a fenced block, each of `cap` characters at most.
 
-    Nothing links inside a fence; mentions are broken all the same, because a reply by e-mail quotes the text without it.
-    ``name@digest`` stays whole, so that a command can be copied.
+    Nothing links inside a fence; mentions are still broken, because a reply by e-mail quotes the
+    text without it. ``name@digest`` stays whole, for copying commands.
     """
     kept = [_log_line(line, cap) for line in text.splitlines()]
     body = "\n".join(kept if lines is None else kept[-lines:])
@@ -182,7 +182,9 @@ def _unlink(text: str) -> str:
 
 
 def _may_link(text: str) -> bool:
-    """Whether `_LINKED` can find anything: many times as fast, and most texts have nothing.
+    """Return whether `_LINKED` can find anything.
+
+    This is many times as fast, and most texts have nothing.
 
     Without a regard for case: an expression that heeds none takes ten times as long to look through a text.
     """
@@ -225,7 +227,10 @@ def _rounded(limit: float) -> float:
 
 
 def _reaches(size: float, limit: float) -> bool:
-    """Whether a size, rounded to three digits, is `limit` or more; only near it is there anything to round."""
+    """Return whether a size, rounded to three digits, is `limit` or more.
+
+    Only a size near the limit has to be rounded.
+    """
     return size >= limit * 1.01 or (size > limit * 0.99 and float(f"{size:.3g}") >= limit)
 
 

@@ -1,7 +1,7 @@
-"""Where the wall time of a run went: by stage and phase, of base and head, and which share of it was samples.
+"""Wall time of a run: by stage and phase, of base and head, and the share of samples.
 
-Samples are what figures come from; processes that start, compile, warm up and check serve them. Where both sides work at once,
-their seconds pass at the same time, so that all together can be more than the clock's.
+Samples are what figures come from; processes that start, compile, warm up and check serve them. If
+both sides work simultaneously, their seconds overlap, and their sum can exceed the clock's.
 """
 
 from collections import defaultdict
@@ -36,7 +36,10 @@ _SAMPLES = (_STAGES["time"], _PHASES[Phase.SAMPLES])
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeSpent:
-    """Seconds of each side by stage and phase, longest first; `wall_s` by the clock, 0 where nobody noted it."""
+    """Seconds of each side by stage and phase, longest first.
+
+    `wall_s` is by the clock, 0 if it was not recorded.
+    """
 
     rows: tuple[tuple[str, str, tuple[float, ...]], ...]
     wall_s: float

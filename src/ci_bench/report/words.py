@@ -26,7 +26,7 @@ from ci_bench.report.text import UNKNOWN, count, from_to, interval, joined, perc
 
 
 class Mood(IntEnum):
-    """How a reader should feel about a result; the worst is the smallest."""
+    """Quality of a result for a reader; the worst is the smallest."""
 
     BAD = 0
     UNSURE = 1
@@ -54,19 +54,22 @@ _STEP = re.compile(r"step \d{1,16}|epoch \d{1,9}, iteration \d{1,16}")
 
 
 def mood(verdict: Verdict) -> Mood:
-    """How good or bad a verdict is."""
+    """Return how good or bad a verdict is."""
     return _MOODS[verdict]
 
 
 def parity_mood(finding: ParityFinding) -> Mood:
-    """Parity that holds with an accuracy that does not is bad all the same."""
+    """Return how good or bad a finding is.
+
+    Parity that holds is still bad if the accuracy does not.
+    """
     if finding.verdict.broken or (finding.accuracy is not None and not finding.accuracy.holds):
         return Mood.BAD
     return Mood.GOOD if finding.verdict.holds else Mood.UNSURE
 
 
 def outputs_mood(finding: OutputsFinding) -> Mood:
-    """What is unknown is not the same."""
+    """Return how good or bad it is. An unknown comparison does not count as the same."""
     if finding.verdict is Sameness.CHANGED:
         return Mood.BAD
     return Mood.GOOD if finding.verdict.holds else Mood.UNSURE
@@ -83,7 +86,7 @@ def check_mood(check: Check) -> Mood:
 
 
 def check_rank(check: Check) -> tuple[bool, Mood]:
-    """Where a check stands among others: those that are only for information after all that count."""
+    """Return a check's order among others: informative ones come after all that count."""
     return check.informative, check_mood(check)
 
 
@@ -134,7 +137,7 @@ def speedup(found: ArmSpeedup) -> str:
 
 
 def speedup_change(found: ArmSpeedup) -> str:
-    """Whether head changed the speedup, and by how much: ``regressed, −4.4 % (−5.0 to −3.6 %)``."""
+    """Describe head's change of the speedup: ``regressed, −4.4 % (−5.0 to −3.6 %)``."""
     if found.change is None:
         return UNKNOWN
     bounds = found.change.interval
@@ -143,7 +146,7 @@ def speedup_change(found: ArmSpeedup) -> str:
 
 
 def noise(pair: Pair) -> str:
-    """How much the machine's own noise moves a launch: ``0.6 % a launch``; `uncalibrated` where nobody measured that."""
+    """Describe the machine's noise: ``0.6 % a launch``, or `uncalibrated` if unknown."""
     if pair.noise is None:
         return "uncalibrated" if pair.calibrated is False else UNKNOWN
     return f"{fine(pair.noise)} a launch"
@@ -164,7 +167,7 @@ def discovery(pair: Pair) -> str:
 
 
 def peak(pair: Pair | None) -> str:
-    """A peak of memory: both sides and the change where it changed, else head's figure alone."""
+    """Describe a peak of memory: both sides and the change, or only head's if unchanged."""
     if pair is None:
         return UNKNOWN
     if pair.verdict.moved:
@@ -186,25 +189,31 @@ def parity(finding: ParityFinding) -> str:
 
 
 def first_step(finding: ParityFinding) -> str:
-    """The step that is different first, as a log names it: ``step 340``; empty where there is none."""
+    """Name the first different step, as in the log: ``step 340``; empty without one."""
     if _STEP.fullmatch(finding.step):
         return finding.step
     return "" if finding.first_step is None else f"step {finding.first_step:,}"
 
 
 def extent(finding: ParityFinding) -> str:
-    """How many steps were compared: ``50 steps``, or ``50 of 866 steps``."""
+    """Describe how many steps were compared: ``50 steps``, or ``50 of 866 steps``."""
     of = f" of {finding.recorded:,}" if finding.recorded is not None and finding.recorded > finding.steps else ""
     return f"{finding.steps:,}{of} steps"
 
 
 def trainings(case: CaseComparison) -> tuple[ParityFinding, ...]:
-    """What is shown on loss parity: head against base first, then each candidate arm beside its reference."""
+    """Return the trainings to show for loss parity.
+
+    Head compared with base comes first, then each candidate arm with its reference.
+    """
     return case.parity if case.learning is None else (replace(case.learning, arm=BESIDE_BASE), *case.parity)
 
 
 def base_parity(case: CaseComparison) -> str:
-    """Whether head learns and computes what base does, the worse of both: ``different math from step 0 (0.01 % off)``."""
+    """Describe the worse of head's training and outputs, compared with base's.
+
+    An example is ``different math from step 0 (0.01 % off)``.
+    """
     if case.outputs is not None and (case.learning is None or outputs_mood(case.outputs) < parity_mood(case.learning)):
         return outputs(case.outputs)
     if case.learning is not None:
@@ -214,13 +223,13 @@ def base_parity(case: CaseComparison) -> str:
 
 
 def base_parity_mood(case: CaseComparison) -> Mood | None:
-    """How good or bad that is; `None` where neither was compared."""
+    """Return how good or bad that is; `None` if neither was compared."""
     moods = [parity_mood(case.learning)] if case.learning else []
     return min([*moods, *([outputs_mood(case.outputs)] if case.outputs else [])], default=None)
 
 
 def distance(finding: ParityFinding) -> str:
-    """How far apart the two trainings are, beside how far they may be."""
+    """Describe the distance of the two trainings, and its limit."""
     limit = UNKNOWN if finding.limit is None else f"{finding.limit:.3g}"
     if finding.difference is not None:
         spread = "" if finding.interval is None else f" ({interval(finding.interval, _signed)})"

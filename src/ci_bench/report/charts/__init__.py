@@ -1,1 +1,1 @@
-"""What is drawn, as values: the HTML report and the picture files draw the same ones. No drawing here."""
+"""Charts as values: the HTML report and the picture files draw the same ones. No drawing here."""

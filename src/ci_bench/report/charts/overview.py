@@ -57,7 +57,7 @@ def curve_charts(
 
 
 def score_charts(closeness: tuple[Closeness, ...], found: tuple[ParityFinding, ...], *, most: int) -> tuple[ScoreChart, ...]:
-    """How far each candidate is from the reference, in envelopes, at about `most` steps."""
+    """Return each candidate's distance from the reference, in envelopes, at about `most` steps."""
     seeds = list(dict.fromkeys(one.seed for one in closeness))[:_MOST_SEEDS]
     scored = {(one.seed, one.signal) for one in closeness}
     return tuple(
@@ -66,7 +66,10 @@ def score_charts(closeness: tuple[Closeness, ...], found: tuple[ParityFinding, .
 
 
 def _told(trace: Trace, runs: list[tuple[str, Trace]]) -> bool:
-    """Whether head has the very same run of the same arm: one curve would only hide the other."""
+    """Return whether head has the very same run of the same arm.
+
+    One curve would only hide the other.
+    """
     return any((one.arm, one.loss, one.grad_norm) == (trace.arm, trace.loss, trace.grad_norm) for _, one in runs)
 
 
@@ -203,7 +206,10 @@ def _worse(ratio: float) -> float:
 
 
 def _change_row(case: CaseComparison, pair: Pair, called: str) -> ChangeRow:
-    """How much worse: the inverse of the speedup, less one, in per cent; for a rate as for a duration."""
+    """Return the change for the worse: the inverse of the speedup, less one, in per cent.
+
+    It is for a rate as for a duration.
+    """
     assert pair.speedup is not None  # noqa: S101 - only a bug of ours breaks it
     assert pair.interval is not None  # noqa: S101 - only a bug of ours breaks it
     worse = [_worse(ratio) for ratio in (pair.speedup, pair.interval.high, pair.interval.low)]

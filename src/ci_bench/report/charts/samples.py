@@ -1,4 +1,4 @@
-"""The samples of a case, side by side and arm by arm, in the order taken. Owns where a sample stands in the run."""
+"""Samples of a case, by side and arm, in the order taken, with their place in the run."""
 
 import math
 from collections import Counter
@@ -22,7 +22,7 @@ from ci_bench.report.columns import title_of
 _FEWEST = 2
 _MOST_DECIMALS = 15
 _LARGEST = 1e280
-"""What is more is drawn as this: it would be infinite in a smaller unit, and JSON has no word for that."""
+"""Larger values are drawn as this: they would be infinite in a smaller unit, which JSON lacks."""
 
 Floats = NDArray[np.float64]
 _Value = TypeVar("_Value")
@@ -39,7 +39,7 @@ class _Taken(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What the judge found of a case, by metric and arm: the first of each, in the order of the case."""
+    """The judge's findings for a case, the first for each metric and arm, in order of the case."""
 
     pairs: dict[tuple[str, str], Pair]
     speedups: dict[tuple[str, str], ArmSpeedup]
@@ -101,7 +101,10 @@ def _chart(judged: _Found, name: str, sides: Sides, most: int) -> SampleChart:
 
 
 def _starts(metrics: Iterable[Metric]) -> dict[int, float]:
-    """Where each launch begins: as far on as the longest one before it, counted in blocks, or in samples where there are none."""
+    """Return the start of each launch: after the longest one before it.
+
+    Lengths are counted in blocks, or in samples without blocks.
+    """
     longest: dict[int, int] = {}
     for metric in metrics:
         for launch in metric.launches:
@@ -131,7 +134,9 @@ def _taken(metric: Metric, starts: Mapping[int, float], doubts: Mapping[tuple[in
 
 @lru_cache(maxsize=1000)
 def _places(taken: tuple[tuple[int, float, tuple[int, ...]], ...]) -> Places:
-    """Where the samples of launches stand, and whose they are, by the number, the start and the blocks of each launch.
+    """Return the places of launches' samples, and their launch.
+
+    They follow from the number, the start and the blocks of each launch.
 
     Samples of one block lie within it, one after the other. Most metrics of a run were taken in the same blocks.
     """
@@ -174,7 +179,10 @@ def _series(label: str, colour: int, taken: _Taken, shared: dict[Places, int], *
 
 
 def _rounded(values: Floats, kept: int) -> tuple[float, ...]:
-    """Values with so many decimals. numpy multiplies to round, for which a float has no room where there are very many."""
+    """Round values to `kept` decimals.
+
+    numpy multiplies to round, which overflows a float with very many decimals.
+    """
     if abs(kept) > _MOST_DECIMALS:
         return tuple([round(value, kept) for value in values.tolist()])
     return tuple(values.round(kept).tolist())

@@ -1,8 +1,8 @@
-"""What each arm takes over one parameter of a grid: which providers there are, and from where on one overtakes another.
+"""Times of each arm over one parameter of a grid: providers, and where one overtakes another.
 
-A parameter is drawn where its values are numbers, or shapes (``1024x64``), and every arm has a time at each. Where other
-parameters vary beside it, a place is the geometric mean of head's times, and only where each place has cases of the same other
-values: what is left is the parameter.
+A parameter is drawn if its values are numbers, or shapes (``1024x64``), and every arm has a time at
+each. If other parameters vary as well, a place is the geometric mean of head's times, and only if
+each place has cases of the same other values: only the parameter's effect remains.
 """
 
 import re
@@ -40,7 +40,7 @@ def sweep_charts(comparison: Comparison) -> tuple[SweepChart, ...]:
 def _sweeps(name: str, cases: Sequence[Timed]) -> Iterator[SweepChart]:
     arms = [*dict.fromkeys(arm for _, pairs in cases for arm in pairs)]
     whole = [(parameters, pairs) for parameters, pairs in cases if len(pairs) == len(arms)]
-    if len(arms) < 2 or len(whole) != len(cases):  # noqa: PLR2004 - one arm has nothing beside it
+    if len(arms) < 2 or len(whole) != len(cases):  # noqa: PLR2004 - a comparison has two arms
         return
     for parameter in dict.fromkeys(name for parameters, _ in cases for name in parameters):
         others: dict[str, set[frozenset[tuple[str, str]]]] = {}

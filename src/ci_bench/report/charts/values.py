@@ -23,18 +23,23 @@ def axis(values: Iterable[float], unit: Unit) -> tuple[float, str]:
 
 
 def short(value: float, *, digits: int = 6) -> float:
-    """The value with so many significant digits."""
+    """Return the value with `digits` significant digits."""
     return float(f"{value:.{digits}g}")
 
 
 def decimals(typical: float, *, digits: int) -> int:
-    """To how many decimals values are rounded that a typical one should keep so many significant digits of: many at once."""
+    """Return the decimals to which many values are rounded.
+
+    A typical one should keep `digits` significant digits.
+    """
     return digits - 1 - math.floor(math.log10(abs(typical))) if typical and math.isfinite(typical) else digits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Material:
-    """What a comparison was made of, as far as it is at hand: raw samples and training runs. Without it, only medians are drawn.
+    """Sources of a comparison that are at hand: raw samples and training runs.
+
+    Without them, only medians are drawn.
 
     `head` and `base` have the rows of the results by the case's id; `closeness` how close head's training runs stayed to theirs;
     `spent` where the time of the run went, for the sides `timed`.
@@ -49,14 +54,20 @@ class Material:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Density:
-    """How much of one series is drawn at most: samples, and steps of training. What is left out is counted, and said."""
+    """Maximum density of one series: samples, and steps of training.
+
+    Values that are left out are counted, and the count is shown.
+    """
 
     samples: int = 600
     steps: int = 400
 
 
 def density(cases: int) -> Density:
-    """What keeps a page of so many cases small; a run of fifty cases or fewer has all the room there is."""
+    """Return the density that keeps a page of `cases` cases small.
+
+    Fifty cases or fewer have no limit.
+    """
     full = Density()
     return Density(
         samples=max(30, min(full.samples, 30_000 // max(1, cases))), steps=max(40, min(full.steps, 20_000 // max(1, cases)))
@@ -64,7 +75,7 @@ def density(cases: int) -> Density:
 
 
 class Places(NamedTuple):
-    """Where in the run samples were taken: launch and block as one number, and the launch."""
+    """Places of samples in the run: launch and block as one number, and the launch."""
 
     at: tuple[float, ...]
     launches: tuple[int, ...]
@@ -155,7 +166,7 @@ class CurveChart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScoreChart:
-    """How many rounding envelopes each candidate is away from the reference, step by step; parity ends at `limit`."""
+    """Distance of each candidate in rounding envelopes, step by step; parity ends at `limit`."""
 
     signal: str
     seed: int
@@ -191,7 +202,7 @@ class ChangeChart:
 class SweepChart:
     """Head's step time of each arm over one parameter: value `i` of a curve is at ``places[i]``, as ids have the parameter.
 
-    Where other parameters vary too, a value is the geometric mean over `cases` of them.
+    If other parameters vary too, a value is the geometric mean over `cases` of them.
     """
 
     name: str

@@ -89,7 +89,10 @@ def case_fold(case: CaseComparison, *, anchor: str, number: int, mood: Mood, sho
 
 
 def case_parts(case: CaseComparison, sides: Sides, *, anchor: str) -> Html:
-    """What is in it. The page's script draws the charts where the class says."""
+    """Return the content of a case.
+
+    The page's script draws the charts where the class says.
+    """
     charts = tag("div", class_="charts")
     return join(
         (
@@ -125,7 +128,10 @@ def _ranked(case: CaseComparison) -> list[Pair]:
 
 
 def _outputs(case: CaseComparison) -> Html | None:
-    """Whether head computes what base computes, and the tensors that come nearest to their limit or are farthest beyond."""
+    """Return the comparison of head's outputs with base's, and the tensors nearest to their limit.
+
+    Tensors beyond their limit come first.
+    """
     found = case.outputs
     if found is None:
         return None
@@ -134,7 +140,10 @@ def _outputs(case: CaseComparison) -> Html | None:
 
 
 def _cause(cause: Cause, sides: Sides) -> Html | None:
-    """What an arm's step consists of: both sides as pictures of one scale, and every change in a table."""
+    """Return the profile of an arm's step.
+
+    It has pictures of both sides at one scale, and a table of all changes.
+    """
     profiles = {side: one for side, row in sides for one in row.profiles if one.arm == cause.arm and one.step_s}
     scale_s = max((one.step_s or 0.0 for one in profiles.values()), default=0.0)
     pictures = [icicle(one, scale_s=scale_s, side=side.value) for side, one in profiles.items()] if scale_s else []
@@ -186,7 +195,7 @@ def _listed(names: Sequence[str]) -> Iterator[Child]:
 
 
 def _attributed(cause: Cause) -> str:
-    """How much of the change the table explains, in words."""
+    """Describe how much of the change the table explains."""
     if cause.unknown or cause.base_s is None or cause.head_s is None:
         return f"Not explained: {cause.unknown or 'nothing is known'}."
     took = f"Under the profiler a step took {seconds(cause.base_s)} on base, {seconds(cause.head_s)} on head"

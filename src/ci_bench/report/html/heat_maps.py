@@ -1,4 +1,6 @@
-"""How each case of a name changed, over two parameters of its grid: tables whose cells are coloured, with the figures in them.
+"""Heat maps of each case of a name over two parameters of its grid.
+
+They are tables whose cells are coloured, with the figures in them.
 
 A cell is the median change of the cases that have its two values, whatever their other parameters, and says how many of them
 moved: the colour only repeats it. The parameters are those of the largest group (`report.groups`), else those with most values.
@@ -21,7 +23,7 @@ from ci_bench.report.text import UNKNOWN, percent
 LEAST_CASES = 12
 """Of fewer, the list of cases says as much."""
 MOST_VALUES = 20
-"""Of a parameter; with more, a map is no picture any more."""
+"""Of a parameter; a map with more is unreadable."""
 MOST_MAPS = 12
 STEPS = (0.01, 0.02, 0.05, 0.1)
 """From these changes on a cell is coloured, and more."""
@@ -125,7 +127,7 @@ def _cell(pairs: Sequence[Pair]) -> Html:
 
 
 def _moved(pairs: Sequence[Pair]) -> list[Html]:
-    """What became of the cases, unless all of them are unchanged."""
+    """Summarise the cases' changes, unless all of them are unchanged."""
     told = [verdict for verdict in words.WORST_FIRST if verdict is not Verdict.UNCHANGED]
     counts = [(verdict, sum(pair.verdict is verdict for pair in pairs)) for verdict in told]
     return [

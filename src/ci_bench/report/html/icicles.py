@@ -1,7 +1,7 @@
 """A step of each side as an icicle: the step, its lines, what they call, as wide as they take long. One scale for both sides.
 
-Drawn here as SVG, which needs no script and no network. The picture repeats the table beside it, which is what a reader who
-doesn't see it has.
+Drawn here as SVG, which needs no script and no network. The picture repeats the table next to it,
+which serves readers who don't see the picture.
 """
 
 from collections import defaultdict
@@ -14,7 +14,7 @@ from ci_bench.report.text import clean, seconds
 
 WIDTH, HEIGHT, GAP = 1000.0, 22.0, 2.0
 NARROWEST = 3.0
-"""What is narrower is left out: it is in the table."""
+"""Narrower boxes are left out: they are in the table."""
 _CHARACTER = 6.6
 _COLOURS = 6
 ELSEWHERE = "without a line"
@@ -31,11 +31,11 @@ class _Box:
     colour: int
 
     def drawn(self, scale_s: float) -> Html:
-        """With its name, as far as that fits in; a pointer that rests on it is told all of it."""
+        """Draw it with its name, as far as it fits; a pointer that rests on it shows all of it."""
         x, width = WIDTH * self.begun_s / scale_s, max(0.0, WIDTH * self.taken_s / scale_s - 1)
         y = self.level * (HEIGHT + GAP)
         room = int((width - 6) / _CHARACTER)
-        words = clean(self.name, cap=max(room, 1)) if room > 2 else ""  # noqa: PLR2004 - fewer characters are none
+        words = clean(self.name, cap=max(room, 1)) if room > 2 else ""  # noqa: PLR2004 - fewer are unreadable
         label = tag("text", words, x=f"{x + 4:.1f}", y=f"{y + 15:.1f}") if words else None
         size = {"width": f"{width:.1f}", "height": f"{HEIGHT:g}"}
         rect = tag("rect", x=f"{x:.1f}", y=f"{y:.1f}", class_=f"t{self.colour}", **size)
@@ -52,7 +52,10 @@ def icicle(profile: Profile, *, scale_s: float, side: str) -> Html:
 
 
 def _lines(rows: Sequence[ProfileRow]) -> Iterator[_Box]:
-    """The lines in the order of the source, so that the same is at the same place on both sides; below each what it calls."""
+    """Yield the lines in the order of the source; below each the calls that it makes.
+
+    The order puts the same line at the same place on both sides.
+    """
     by_line: dict[str, list[ProfileRow]] = defaultdict(list)
     for row in rows:
         by_line[row.lines[0].place if row.lines else ELSEWHERE].append(row)

@@ -17,12 +17,12 @@ LONGEST = 4000
 _NO_END_NEEDED = {"td", "th", "tr", "li", "dt", "dd", "option", "thead", "tbody"}
 """HTML lets their end tags be left out, which keeps a page of many tables small."""
 _BARE = re.compile(r"[A-Za-z0-9.:_-]+")
-"""What an attribute may hold without quotation marks."""
+"""Characters of an attribute that needs no quotation marks."""
 _WITHOUT_END = {*_NO_END_NEEDED, "input", "meta", "br"}
 
 
 class Html(NamedTuple):
-    """Markup: what may stand in a page as it is. `str(html)` is its text."""
+    """Markup that may be put into a page as it is. `str(html)` is its text."""
 
     markup: str
 
@@ -36,7 +36,10 @@ Child = Html | str | None
 
 
 def tag(name: str, *children: Child, **attributes: str | bool | None) -> Html:
-    """An element. ``class_`` becomes ``class``, ``aria_label`` ``aria-label``; `True` stands alone, `False` is left out.
+    """Make an element.
+
+    ``class_`` becomes ``class``, ``aria_label`` ``aria-label``; `True` gives an attribute without a
+    value, `False` is left out.
 
     Text comes out as one line of visible characters (`report.text.clean`), escaped; a space at an end stays.
     """

@@ -1,7 +1,8 @@
 """The shell of every page that ci-bench writes: one HTML file with its style, its scripts and its data inside.
 
-Owns the frame: the policy that lets nothing leave or enter the page (Content-Security-Policy), the theme, and how data gets in.
-The texts of style and scripts are handed in (`page_assets` reads them), so that nothing here touches a file.
+Owns the frame: the policy that lets nothing leave or enter the page (Content-Security-Policy), the
+theme, and how data gets in. The texts of style and scripts are handed in (`page_assets` reads
+them): nothing here touches a file.
 
 A page's own script finds what it needs in ``ciBench`` (shell.js): ``ciBench.data`` is a promise of the data, ``ciBench.chart``
 draws with Observable Plot when a chart comes into view, ``ciBench.table`` makes a table searchable and sortable.
@@ -47,8 +48,9 @@ class Assets:
 def render_page(*, title: str, body: Html, assets: Assets, data: Any = None) -> str:
     """A whole HTML document.
 
-    `body` is what stands in ``<main>``; it should begin with an ``<h1>``. `data` is what JSON can hold, without NaN; the page's
-    script gets it from ``ciBench.data``. It travels compressed, in an alphabet that no HTML can hide in.
+    `body` is the content of ``<main>``; it should begin with an ``<h1>``. `data` is any JSON value,
+    without NaN; the page's script gets it from ``ciBench.data``. It travels compressed, in an
+    alphabet that no HTML can hide in.
     """
     head = join(
         (
@@ -68,7 +70,7 @@ def render_page(*, title: str, body: Html, assets: Assets, data: Any = None) -> 
 
 
 def policy(assets: Assets) -> str:
-    """What the page may do: run its own scripts, use its own style, and nothing else. Nothing is loaded from anywhere."""
+    """Return the page's policy: only its own scripts and style. Nothing is loaded from anywhere."""
     scripts = " ".join(_digests(assets.scripts))
     styles = " ".join(_digests((assets.style, PLOT_STYLE)))
     return f"default-src 'none'; script-src {scripts}; style-src {styles}; base-uri 'none'; form-action 'none'"

@@ -16,7 +16,10 @@ T = TypeVar("T")
 
 
 def table(label: str, headers: Sequence[str], rows: Iterable[Row], *, names: int = 1) -> Html | None:
-    """A table that scrolls by itself; `None` without rows. The first `names` columns always stay; the first names its row."""
+    """Return a table that scrolls separately; `None` without rows.
+
+    The first `names` columns always stay; the first names its row.
+    """
     every = [list(row) for row in rows]
     if not every:
         return None
@@ -37,7 +40,7 @@ def drawn(label: str, shown: Columns[T], items: Iterable[T], *, names: int = 1) 
 
 
 def drawer(column: Column[T]) -> Callable[[T], Child]:
-    """Draws what the cells of a column hold: the text, and what is said beside it under it."""
+    """Return a function that draws a column's cells: the text, with the note under it."""
     form, form_of_note = _FORMS[column.kind], _FORMS[column.note_kind]
     text, mood, note = column.text, column.mood, column.note
     coloured = column.kind is Kind.WORDS
@@ -55,7 +58,7 @@ def drawer(column: Column[T]) -> Callable[[T], Child]:
 
 
 def scrolling(label: str, content: Html) -> Html:
-    """What may be wider than the page; the keyboard can scroll it."""
+    """Wrap content that may be wider than the page; the keyboard can scroll it."""
     return tag("div", content, class_="wide", role="group", aria_label=label, tabindex="0")
 
 
@@ -86,7 +89,7 @@ _FORMS: dict[Kind, Callable[[str], Child]] = {
 
 
 def folded(title: str, *content: Child) -> Html | None:
-    """What is only looked up, behind a line to open; nothing for no content."""
+    """Return reference content, behind a line to open; nothing for no content."""
     kept = [one for one in content if one is not None]
     return tag("details", tag("summary", title), *kept) if kept else None
 
