@@ -65,10 +65,9 @@ class Bench:
     ) -> Mapping["SideName", "Results"]:
         """Measure all sides; with `noise`, the judge says after each launch which cases need more.
 
-        `noise`, or `calibrations`, is read for this machine once a worker has seen it. `known` has
-        the results of an earlier run: its largest batches are head's, and with a budget it ranks
-        the cases. `kept` are the tensors that it saved, by case. `seal` protects the base tree and
-        the engine: if it is broken, all cases fail.
+        `noise`, or `calibrations`, is read for this machine once a worker has seen it. `known` are
+        earlier results: they give head's largest batches, and with a budget the cases' ranks.
+        `kept` are their saved tensors. If the `seal` on base and engine is broken, all cases fail.
         """
         from ci_bench import pipeline, planning
         from ci_bench.doctor import require_engine

@@ -48,10 +48,7 @@ COLD_UNCHANGED = 2
 """Launches from which on it may be called unchanged."""
 
 COLD_SPREAD, COLD_FREEDOM = 0.007, 2
-"""Usual spread between launches of unchanged code, and its weight in launches.
-
-It only helps to call a case unchanged early.
-"""
+"""Usual spread of unchanged code, and its weight: it only helps to call a case unchanged early."""
 
 COLD_SHARE = 0.5
 """The same as a share of the spread inside a launch, if that is more.
@@ -191,10 +188,7 @@ _LARGEST = 20.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _State:
-    """Arrays that looks write into, [..., cases].
-
-    `stop` is the number of columns in use, `active` marks the cases that continue.
-    """
+    """Arrays of looks, [..., cases]; `stop` counts used columns, `active` marks running cases."""
 
     code: Codes
     active: Truths
@@ -312,10 +306,7 @@ def resolvable(learned: Learned, launches: int, rule: Rule) -> Floats:
 
 
 def _reach(freedom: Floats, rule: Rule, gating: int) -> Floats:
-    """Return the size, in standard errors, of a change detected with `POWER`.
-
-    It is for the look with the largest share of alpha.
-    """
+    """Return the change, in standard errors, found with `POWER` at the look with most of alpha."""
     return _quantile(1 - rule.alpha * max(rule.alpha_shares) / gating, freedom) + float(ndtri(POWER))
 
 
@@ -370,9 +361,7 @@ def _going(d: Floats, state: _State, looks: tuple[int, ...], number: int) -> Tru
 def _weigh(
     d: Floats, going: Truths, factor: Floats, learned: Learned, rule: Rule, *, usual: Floats, lying: Layout | None
 ) -> _Evidence:
-    """Return mean and pooled spread of the continuing cases.
-
-    Cases without a history take the prior of all such cases today.
+    """Return mean and pooled spread of continuing cases; those without a history share a prior.
 
     To call one of these unchanged early, `usual` is taken for what its launches differ by as well.
     """
@@ -467,10 +456,7 @@ def _decide(d: Floats, evidence: _Evidence, rule: Rule, number: int, gating: int
 
 
 def _worthwhile(evidence: _Evidence, rule: Rule, look: int) -> Truths:
-    """Return whether more launches may decide an open case (`Rule`).
-
-    Always if its spread is unknown.
-    """
+    """Return whether more launches may decide an open case (`Rule`); always without a spread."""
     if look < rule.patience:
         return np.ones(evidence.mean.shape, dtype=np.bool_)
     error = evidence.error(evidence.count)
@@ -482,9 +468,7 @@ def _worthwhile(evidence: _Evidence, rule: Rule, look: int) -> Truths:
 
 
 def _recurs(d: Floats, evidence: _Evidence, rule: Rule, chance: float) -> Truths:
-    """Return whether the launches show the change without the most extreme one.
-
-    A change recurs, an accident doesn't.
+    """Return whether launches show the change without the most extreme one: a change recurs.
 
     Without one of them, without as many as may have strayed by chance, and without any single device where there are several.
     """
@@ -499,10 +483,7 @@ def _recurs(d: Floats, evidence: _Evidence, rule: Rule, chance: float) -> Truths
 
 
 def _without(ordered: Floats, evidence: _Evidence, dropped: Counts, level: float) -> Truths:
-    """Return whether launches exceed their error at `level` without the last `dropped`.
-
-    The launches are in rising order.
-    """
+    """Return whether rising launches, without the last `dropped`, exceed their error at `level`."""
     others = evidence.count - dropped
     divisor = np.maximum(others, 1)
     rest = np.sum(ordered, axis=-1, where=np.arange(ordered.shape[-1]) < others[:, None]) / divisor
@@ -511,10 +492,7 @@ def _without(ordered: Floats, evidence: _Evidence, dropped: Counts, level: float
 
 
 def _quantile(level: float, freedom: Floats) -> Floats:
-    """Return Student's t quantile.
-
-    Degrees of freedom are rounded down to eighths, which lets many cases share a few quantiles.
-    """
+    """Return Student's t quantile, with freedom rounded down to eighths to share it among cases."""
     grid = np.floor(np.minimum(freedom, _MOST_FREEDOM) * _GRAIN)
     distinct, place = np.unique(grid, return_inverse=True)
     return np.asarray(stdtrit(np.maximum(distinct / _GRAIN, 1.0), level)[place].reshape(freedom.shape), dtype=np.float64)

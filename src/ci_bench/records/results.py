@@ -65,12 +65,7 @@ class Lane(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Due:
-    """Evidence that a case owes.
-
-    `checks` of each candidate arm, durations (`times`) of each arm, loss parity.
-
-    Missing evidence fails.
-    """
+    """Evidence that a case owes: `checks` per candidate arm, `times` per arm, parity. Gaps fail."""
 
     checks: tuple[str, ...] = ()
     times: tuple[str, ...] = ()
@@ -81,15 +76,13 @@ class Due:
 class Case:
     """One item of a suite with its parameters.
 
-    `id` is stable text such as ``training_loss/reviews[backend=inductor,precision=fp32]``: a case
-    of another run is the same case when its id is the same. `arms` are the ways of running it;
-    `reference` is one of them. `details` names metrics that are shown with their verdict, but never
-    fail a run, such as the parts of a step that is judged as a whole. `title` is for people; empty
-    if it is the id. `threshold` is the smallest relative change of its times that counts, if that
-    is less than the policy's: a case is planned by code under test, which may only ask for more
-    precision. `stages` are its planned worker stages, filled in by `planning`: a kind, and its arms
-    if these are not all (``alone eager``). `body` is a digest of the benchmark's own code, empty if
-    unknown.
+    `id` is stable text such as ``training_loss/reviews[backend=inductor,precision=fp32]``, equal
+    for the same case of another run. `arms` are the ways of running it; `reference` is one of them.
+    `details` names metrics that are shown but never fail a run, such as parts of a step. `title` is
+    for people; empty if it is the id. `threshold` is the smallest relative change of its times that
+    counts; code under test plans cases, and can only lower the policy's. `stages` are its worker
+    stages, set by `planning`: a kind, and its arms if not all (``alone eager``). `body` is a digest
+    of the benchmark's own code, empty if unknown.
     """
 
     id: str
@@ -133,10 +126,9 @@ class Metric:
     """A named series of samples with unit and direction, for one arm, grouped by launch.
 
     A single number (a peak, a count) is a series of one value per launch. `calls` is the number of
-    calls timed together in one sample; the values are already divided by it. `items` is how many
-    rows, images or tokens one call processes, for a throughput of items / value; `None` if that
-    means nothing. `title` is another tool's name for it; declared metrics use the title of the
-    declaration.
+    calls timed together in one sample; values are already divided by it. `items` is the rows,
+    images or tokens that one call processes: throughput is items / value; `None` if that means
+    nothing. `title` is another tool's name for it; declared metrics use the declaration's title.
     """
 
     name: str
@@ -165,10 +157,7 @@ SHORT_OF_MEMORY = "short_of_memory"
 LARGEST_BATCH = "largest_batch"
 """The fact of how many rows were found to fit."""
 SIZE_FACTS = (LARGEST_BATCH, "largest_batch_bytes", "largest_batch_limit_bytes", "largest_batch_search")
-"""All facts about it.
-
-The others are the bytes of those rows, the limit, and what ended the search.
-"""
+"""All its facts: also the bytes of those rows, the limit, and the reason for the search's end."""
 GRAPHED = "graphed"
 """The check that a step was replayed from a CUDA graph, where that was asked for."""
 WITHIN_BUDGET = "within_budget"
@@ -229,14 +218,12 @@ class NonFinite:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankSeries:
-    """Series of each rank in a training of several processes, by rank and step.
-
-    `None` if it is not a number, or not visible to the rank.
+    """Series of each rank of a training, by rank and step; `None` if not a number or not visible.
 
     `loss` is of the rank's own rows if each has some (`own_rows`), else of the whole batch;
-    `grad_norm` the norm of all gradients as this rank has them. Of a reference, which is one
-    process, `loss` is what each rank's rows cost it, and `rows` how many these are. `sharing`
-    consecutive ranks have the rows of all of them together.
+    `grad_norm` the norm of all gradients as this rank has them. In a reference, a single process,
+    `loss` is that of each rank's rows, and `rows` their number. `sharing` consecutive ranks pool
+    their rows.
     """
 
     own_rows: bool
@@ -337,8 +324,7 @@ class Block:
     """The machine while one block of turns of one launch was taken.
 
     `facts` are its condition (clocks, power, temperature; load). `redone` holds why earlier
-    attempts at the block were discarded; `doubt` why the last one, which was kept, is still
-    doubtful.
+    attempts were discarded; `doubt` why the last one, which was kept, is doubtful.
     """
 
     launch: int
@@ -383,10 +369,7 @@ class Spent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin:
-    """Origin of a case's launch in a merged document.
-
-    It is the place of its run in `Results.parts`, and its number there.
-    """
+    """Origin of a merged case's launch: its run's place in `Results.parts`, and number there."""
 
     launch: int
     part: int
@@ -398,10 +381,9 @@ class CaseResult:
     """The one row of the ledger for one planned case, with all evidence that was gathered before it ended.
 
     `facts` are for the reader (parameters, operations per step); no verdict depends on them.
-    `blocks` describe the machine, block by block, in the order taken. `outputs` is what the
-    reference arm computed, `None` if the suite keeps none. `spent` is the case's time by phase.
-    Only merged documents have `origins`, one for each launch. `profiles` are those of the arms'
-    steps, if they were taken.
+    `blocks` describe the machine, in the order taken. `outputs` is what the reference arm computed,
+    `None` if the suite keeps none. `spent` is the case's time by phase. `origins` exist only in
+    merged documents, one per launch. `profiles` are those of the arms' steps, if taken.
     """
 
     case: Case
@@ -495,10 +477,7 @@ class WorkflowRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lease:
-    """The part of a larger run that this one measured.
-
-    It holds that run's id, the lease's number in it, and the attempt.
-    """
+    """The part of a larger run that this one measured: the run's id, lease number and attempt."""
 
     run: str
     number: int
