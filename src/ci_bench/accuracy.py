@@ -25,7 +25,7 @@ def freedom_of(groups: Sequence[Sequence[float]]) -> int:
 
 
 def spread_of(groups: Sequence[Sequence[float]]) -> float | None:
-    """The standard deviation within groups of peers, one group for each seed; `None` where no group has two.
+    """The standard deviation within groups of peers, one group for each seed; `None` if no group has two.
 
     Pooled: https://en.wikipedia.org/wiki/Pooled_variance.
     """

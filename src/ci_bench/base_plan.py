@@ -129,7 +129,7 @@ def _place(case: Case) -> tuple[str, ...]:
 def _row(
     head: Case, own: Case | None, faults: Mapping[str, tuple[Status, str]], reproduce: Callable[[Case], str]
 ) -> CaseResult | None:
-    """Base's row of a case that head plans; `None` where the case is new."""
+    """Base's row of a case that head plans; `None` if the case is new."""
     if own is not None:
         row = CaseResult(case=own, status=Status.NOT_RUN, reproduce=reproduce(head))
         if own.reference == head.reference:

@@ -225,7 +225,7 @@ def named_plugins(path: Path | None) -> dict[str, str]:
 
     Faulty entries are left out.
 
-    Raises `BadConfig` where the file cannot be read.
+    Raises `BadConfig` if the file cannot be read.
     """
     return _plugins(parse(_read(path)).value)
 
@@ -233,7 +233,7 @@ def named_plugins(path: Path | None) -> dict[str, str]:
 def function_entries(path: Path | None, benchmarks: Sequence[str]) -> tuple[Mapping[str, Any], ...]:
     """The entries of the suite `functions`, as they stand; what is wrong with one is left out.
 
-    Raises `BadConfig` where the file cannot be read.
+    Raises `BadConfig` if the file cannot be read.
     """
     listed = _mapping(_mapping(_with_benchmarks(parse(_read(path)), benchmarks).value).get("suites")).get("functions")
     entries = [_mapping(entry) for entry in (listed if isinstance(listed, list) else ())]
@@ -309,7 +309,7 @@ def _file_complaints(
 ) -> Iterator[str]:
     """Word the faults in the order of their lines. A value that YAML refuses has no form to complain about.
 
-    `metrics` are those that a threshold may be for, empty where plugins may bring others.
+    `metrics` are those that a threshold may be for, empty if plugins may bring others.
     """
     refused = {fault.path for fault in parsed.faults}
     formal = () if "$" in refused else validate(parsed.value, Kind.CONFIG, form)

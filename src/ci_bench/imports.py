@@ -96,7 +96,7 @@ def _missing_in_module(module: str, attribute: str, folders: Sequence[Path], *, 
 
 
 def _without(files: Sequence[Path], attribute: str) -> str | None:
-    """That no file has the name; `None` where one has it, or may."""
+    """That no file has the name; `None` if one has it, or may."""
     if any(_may_have(file, attribute) for file in files):
         return None
     return f"{files[0]} has no {attribute!r}{meant(attribute, _top_level(files[0])) or _CORRECT}"

@@ -61,7 +61,7 @@ class Pair:
 
     `name` is for messages.
 
-    `whole` says of how many launches each case has everything, where the run was cut off; `None` where it came to its end.
+    `whole` says of how many launches each case has everything, where the run was cut off; `None` if it came to its end.
     """
 
     name: str

@@ -72,7 +72,7 @@ class TreeSuite:
     planned: dict[str, PlannedCase] = field(default_factory=dict)
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """The cases of one entry. Raises `BadConfig` in the suite's own words, and `UnknownSuite` where it breaks down."""
+        """The cases of one entry. Raises `BadConfig` in the suite's own words, and `UnknownSuite` if it breaks down."""
         found = _ask(f"plugins.{self.name}", Request(target=self.target, entry=options), self.tree)
         if found.fault is not None:
             raise BadConfig(found.fault)

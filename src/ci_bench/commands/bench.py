@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Bench:
     """Inputs of measuring: the plan, options, paths of documents, and the `reproduce` command.
 
-    `choose` is its flag for one case; `None` where it has none. `environ` are the variables of the caller.
+    `choose` is its flag for one case; `None` if it has none. `environ` are the variables of the caller.
 
     With `save_outputs` the tensors of reference arms are kept next to the documents. `workflow` and
     `asked` are recorded for judging the results: the run of the workflow, and the flags that narrow

@@ -118,7 +118,7 @@ def _is_there(folder: Path) -> bool:
 
 
 def _names(folder: Path) -> list[str] | None:
-    """The files of a folder by name; ``None`` where it cannot be listed."""
+    """The files of a folder by name; ``None`` if it cannot be listed."""
     with suppress(OSError):
         return [entry.name for entry in os.scandir(folder) if not entry.is_dir()]
     return None

@@ -91,7 +91,7 @@ def _in_base(path: Path | None, ours: Path, theirs: Path) -> Path | None:
 
 
 def plugins_of(settings: Configured) -> dict[str, str]:
-    """The suites of the tree that are planned: none where paths of benchmarks take the place of the file's suites."""
+    """The suites of the tree that are planned: none if paths of benchmarks take the place of the file's suites."""
     from ci_bench.config import named_plugins
 
     return {} if settings.paths else named_plugins(config_path(settings))
@@ -160,7 +160,7 @@ def read_baseline(path: Path | None, *, is_artifact: bool = False) -> "Baseline"
 
 
 def absence(folder: Path) -> str | None:
-    """Why `fetch_baseline` left no results in a folder, in its own words; `None` where it never ran or found some."""
+    """Why `fetch_baseline` left no results in a folder, in its own words; `None` if it never ran or found some."""
     try:
         said = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

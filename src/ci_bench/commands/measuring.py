@@ -152,7 +152,7 @@ class Against:
 def _against(settings: Measuring, config: "Config") -> Against:
     """Return the baseline that flags and configuration name; look for it before measuring.
 
-    Raises `BadInput` where flags contradict it, where a word is misspelt, and where nothing is there and that fails the run.
+    Raises `BadInput` if flags contradict it, where a word is misspelt, and where nothing is there and that fails the run.
     """
     from ci_bench.commands.fleet import check_budgets, check_cage
 

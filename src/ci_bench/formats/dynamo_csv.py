@@ -5,7 +5,7 @@ Latencies are in milliseconds, latencies of compilation in seconds, memory in gi
 backend, source, precision, mode and device. As the tools that read them expect, a failed model has
 speedup and latency 0, which those tools drop. Losses: samples, intervals, launches, checks but
 accuracy, the reason of a failure; skipped cases have no row, as there. Counters that were not taken
-stay empty, where the runner would pad with 0. Values without a column of the runner's come after
+stay empty; the runner would pad with 0. Values without a column of the runner's come after
 its columns, in files with an arm that has them (`MORE`). Numbers have six decimals, as in the
 runner, or more if needed: reading returns the written numbers.
 """
@@ -248,7 +248,7 @@ def device_of(results: Results) -> str:
 
 
 def speedup_of(row: CaseResult, arm: str) -> float | None:
-    """Median time of the reference over the arm's; `None` where either is unknown."""
+    """Median time of the reference over the arm's; `None` if either is unknown."""
     times = [_median(row, "step_time", one) for one in (row.case.reference, arm)]
     return times[0] / times[1] if times[0] and times[1] else None
 
@@ -289,7 +289,7 @@ def _accuracy(row: CaseResult, arm: str) -> Sequence[Cells]:
 
 
 def _coverage(row: CaseResult, arm: str) -> Sequence[Cells]:
-    """Shares are between 0 and 1, in spite of their names, as in the runner; nothing where the arm is not the experiment."""
+    """Shares are between 0 and 1, in spite of their names, as in the runner; nothing if the arm is not the experiment."""
     shares = [_median(row, metric, arm) for metric in ("coverage_ops", "coverage_time")]
     if row.status is not Status.OK or shares[0] is None:
         return ()
@@ -298,7 +298,7 @@ def _coverage(row: CaseResult, arm: str) -> Sequence[Cells]:
 
 
 def _compilation(row: CaseResult, arm: str) -> Sequence[Cells]:
-    """The seconds of each phase of a compilation from cold, without those of phases inside it; nothing where none is known."""
+    """The seconds of each phase of a compilation from cold, without those of phases inside it; nothing if none is known."""
     found = {f"{phase}_latency": _cell(_median(row, metric, arm)) for phase, metric in PHASES.items()}
     return (found,) if any(found.values()) else ()
 

@@ -82,7 +82,7 @@ class Node:
         return Node(self.value[name], step(self.path, name))
 
     def get(self, name: str) -> "Node | None":
-        """A field, or `None` where it is absent or null."""
+        """A field, or `None` if it is absent or null."""
         found = self.field(name) if self.has(name) else None
         return None if found is None or found.value is None else found
 

@@ -19,7 +19,7 @@ class Series:
 
     `benchmark` is the tool's own name, `measure` tells several series of a benchmark apart and is empty for the main one. The
     numbers of `runs` (one entry for each fresh process, as far as the format tells) and `warmups` are as the tool wrote them, in
-    `unit`, which may be any text. `better` is `None` where the format does not say. A `derived` series follows from others or
+    `unit`, which may be any text. `better` is `None` if the format does not say. A `derived` series follows from others or
     says less than they do, so it is not used unless somebody asks for it.
     """
 

@@ -79,7 +79,7 @@ class Record:
 
     @property
     def label(self) -> str:
-        """The step as the log has it; empty where it has none."""
+        """The step as the log has it; empty if it has none."""
         if self.step is None:
             return ""
         return str(self.step) if self.epoch is None else f"epoch {self.epoch}, iteration {self.step}"

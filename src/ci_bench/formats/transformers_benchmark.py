@@ -77,7 +77,7 @@ def write_log(results: Results) -> Written:
 
 
 def utilisation(row: CaseResult, arm: str) -> float | None:
-    """The share of the device's peak that an arm's steps reach, 0..1; `None` where time, operations or peak are unknown."""
+    """The share of the device's peak that an arm's steps reach, 0..1; `None` if time, operations or peak are unknown."""
     seconds = _typical(row, arm, ("step_time",))
     operations, peak = row.facts.get("model_flops_per_step"), row.facts.get("peak_flops_per_s")
     if seconds is None or not _is_number(operations) or not _is_number(peak):

@@ -22,7 +22,7 @@ _SHA256 = "sha256:"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Artifact:
-    """One artifact and the run it is from; `None` where GitHub does not say, as of a deleted fork or on an old server."""
+    """One artifact and the run it is from; `None` if GitHub does not say, as of a deleted fork or on an old server."""
 
     id: int
     name: str
@@ -38,7 +38,7 @@ class Artifact:
 
     @classmethod
     def of(cls, record: Record) -> "Artifact":
-        """From GitHub's words. Raises `GitHubOdd` where they name none."""
+        """From GitHub's words. Raises `GitHubOdd` if they name none."""
         run = record.inner("workflow_run") or Record({})
         return cls(
             id=record.need_number("id"),
@@ -65,7 +65,7 @@ def named(client: Client, name: str) -> tuple[tuple[Artifact, ...], bool]:
 def of_run(client: Client, run_id: int, pattern: str) -> tuple[Artifact, ...]:
     """The artifacts of one run that match `pattern` (``ci-bench-*``) and have not expired, by name, the newest first.
 
-    Several of one name are of several attempts, or of several jobs. Raises `GitHubOdd` where there are more than are read.
+    Several of one name are of several attempts, or of several jobs. Raises `GitHubOdd` if there are more than are read.
     """
     listing = client.pages(f"actions/runs/{run_id}/artifacts", key="artifacts", most=MOST_PAGES)
     if not listing.complete:
@@ -79,7 +79,7 @@ def of_run(client: Client, run_id: int, pattern: str) -> tuple[Artifact, ...]:
 def download(client: Client, artifact: Artifact, wanted: Contents) -> Mapping[str, bytes]:
     """The wanted members of an artifact, by name.
 
-    The address to download from lasts a minute, so each try asks for a new one. Raises `UnsafeArchive`, `GitHubMissing` where the
+    The address to download from lasts a minute, so each try asks for a new one. Raises `UnsafeArchive`, `GitHubMissing` if the
     artifact has expired, and other `GitHubFailed`.
     """
     most = wanted.limits.archive

@@ -165,7 +165,7 @@ class _Search:
         return "; ".join(f"{count} {reason}" for reason, count in self._turned_down.most_common(_REASONS))
 
     def _ancestors(self) -> Mapping[str, int]:
-        """The commits from the wanted one back, each with its distance; none where GitHub does not know the commit."""
+        """The commits from the wanted one back, each with its distance; none if GitHub does not know the commit."""
         pages = -(-(self._wanted.farthest + 1) // PER_PAGE)
         try:
             listing = self._client.pages("commits", {"sha": self._wanted.commit}, most=pages)

@@ -114,7 +114,7 @@ class Client:
     def fetch(self, url: str, *, most_bytes: int) -> bytes:
         """Download from a signed address: without the token, which storage would refuse, and without a further redirect.
 
-        Raises `GitHubUnreachable` where this address does not work, or no longer: ask for a new one. Raises `TooLarge`.
+        Raises `GitHubUnreachable` if this address does not work, or no longer: ask for a new one. Raises `TooLarge`.
         """
         host = urlsplit(url).hostname
         try:
@@ -126,5 +126,5 @@ class Client:
         return answer.content
 
     def wait(self, seconds: float) -> bool:
-        """Wait on the budget of the retries; `False` where it does not suffice, and nothing was waited."""
+        """Wait on the budget of the retries; `False` if it does not suffice, and nothing was waited."""
         return self._asker.wait(seconds)

@@ -35,7 +35,7 @@ class Marker:
 
     One repository may have several gates, with one `key` each.
 
-    Raises `BadInput` where the key has other letters than it may.
+    Raises `BadInput` if the key has other letters than it may.
     """
 
     key: str
@@ -120,7 +120,7 @@ def publish_comment(client: Client, sticky: Sticky) -> Outcome:
 
 
 def find_own(client: Client, sticky: Sticky, authors: set[str]) -> list[Own]:
-    """Our comments with this key, the oldest first. Raises `GitHubOdd` where there are more comments than are read."""
+    """Our comments with this key, the oldest first. Raises `GitHubOdd` if there are more comments than are read."""
     listing = client.pages(f"issues/{sticky.number}/comments")
     if not listing.complete:
         raise GitHubOdd(f"pull request {sticky.number} has too many comments to search; cannot determine whether ours exists")

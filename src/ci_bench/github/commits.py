@@ -11,13 +11,13 @@ from ci_bench.github.server import Record
 
 
 def parents(client: Client, name: str) -> tuple[str, ...]:
-    """The parents of a commit, the first one first. Raises `GitHubMissing` where GitHub knows no such commit."""
+    """The parents of a commit, the first one first. Raises `GitHubMissing` if GitHub knows no such commit."""
     listed = _commit(client, name).fields.get("parents")
     return tuple(one.need_text("sha") for one in Record.each(listed if isinstance(listed, list) else []))
 
 
 def tree(client: Client, name: str) -> str:
-    """The content of a commit: its tree. Raises `GitHubMissing` where GitHub knows no such commit."""
+    """The content of a commit: its tree. Raises `GitHubMissing` if GitHub knows no such commit."""
     return _commit(client, name).need_text("commit", "tree", "sha")
 
 

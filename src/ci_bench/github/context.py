@@ -32,7 +32,7 @@ class RunId:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Head:
-    """The commit that was measured and where it came from; `None` where the event doesn't say, as of a deleted fork."""
+    """The commit that was measured and where it came from; `None` if the event doesn't say, as of a deleted fork."""
 
     sha: str
     branch: str | None = None

@@ -160,7 +160,7 @@ class Transport:
     ) -> Answer:
         """Send one request and read its whole answer, `most_bytes` at most.
 
-        Raises `LostExchange` where it may be worth another try, `TooLarge`, and `GitHubUnreachable` where it is not.
+        Raises `LostExchange` if it may be worth another try, `TooLarge`, and `GitHubUnreachable` if it is not.
         """
         try:
             with self._session.request(
@@ -390,7 +390,7 @@ class Asker:
         self._transport.close()
 
     def wait(self, seconds: float) -> bool:
-        """Wait on the budget; `False` where it does not suffice, and nothing was waited."""
+        """Wait on the budget; `False` if it does not suffice, and nothing was waited."""
         if self._waited_s + seconds > self._patience_s:
             return False
         self._waited_s += seconds

@@ -30,7 +30,7 @@ class Alert:
 
     Without `worse`, there should be none open; `text` is then the last word on it.
 
-    `author` is the login that the token writes as. Raises `BadInput` where the key has other letters than it may.
+    `author` is the login that the token writes as. Raises `BadInput` if the key has other letters than it may.
     """
 
     key: str
@@ -75,7 +75,7 @@ def publish_alert(client: Client, alert: Alert) -> Outcome:
 
 
 def find_open(client: Client, alert: Alert) -> list[OpenIssue]:
-    """Our open issues with this key, the oldest first. Raises `GitHubOdd` where there are more issues than are read."""
+    """Our open issues with this key, the oldest first. Raises `GitHubOdd` if there are more issues than are read."""
     listing = client.pages("issues", {"state": "open", "sort": "created", "direction": "desc"})
     own = [issue for issue in map(_own, Record.each(listing.items)) if issue is not None and _is_ours(issue, alert)]
     if not listing.complete and not own:

@@ -111,7 +111,7 @@ _TOKEN = re.compile(r"[\x21-\x7e]+")
 class Server:
     """The API at `api_url` (GitHub Enterprise's ends in ``/api/v3``), about `repository` (``owner/name``).
 
-    Raises `NotOnGitHub` where one of them cannot be what it should be. The token is in no message, and not in `repr`.
+    Raises `NotOnGitHub` if one of them cannot be what it should be. The token is in no message, and not in `repr`.
     """
 
     repository: str
@@ -148,7 +148,7 @@ def origin(url: str) -> tuple[str, str, int | None]:
 
 
 def parts_of(url: str) -> SplitResult:
-    """An address in its parts, all of them empty where it cannot be one (``http://[``): an answer may name any."""
+    """An address in its parts, all of them empty if it cannot be one (``http://[``): an answer may name any."""
     try:
         return urlsplit(url)
     except ValueError:

@@ -24,7 +24,7 @@ _SHORT = 12
 class Alarm:
     """A line that is worse than it was, with the move that made it so and what the policy makes of it.
 
-    `confirmed` is what a paired run of the neighbouring commits said, in words; `None` where none was made.
+    `confirmed` is what a paired run of the neighbouring commits said, in words; `None` if none was made.
     """
 
     line: Line

@@ -169,7 +169,7 @@ _FINAL = (
 
 
 def repository_of(git: Git, name: str) -> str:
-    """Check the name of a branch for the store. Raises `GitFailed` where it cannot be one."""
+    """Check the name of a branch for the store. Raises `GitFailed` if it cannot be one."""
     if git.ask("check-ref-format", f"refs/heads/{name}") is None:
         raise GitFailed(f"{name!r} is not a valid branch name")
     return name

@@ -95,11 +95,11 @@ class Store(Protocol):
         """Add files. Returns once they are safe. Raises `CannotWrite` or `GitFailed`."""
 
     def replace(self, add: Files, remove: Sequence[str], state: str) -> None:
-        """Add files, and only then take others away. Raises `Moved` where the store cannot tell that nothing is lost."""
+        """Add files, and only then take others away. Raises `Moved` if the store cannot tell that nothing is lost."""
 
 
 def file_of(history: History, *, pack: bool = False) -> Files:
-    """The file of a history of one machine, by its name. Raises `BadDocument` where it cannot be written."""
+    """The file of a history of one machine, by its name. Raises `BadDocument` if it cannot be written."""
     content = documents.packed(history)
     moment = re.sub(r"[^0-9T]", "", history.runs[0].at)[:15]
     name = f"{'pack' if pack else 'run'}-{moment}-{_digest(content)}.json.gz"
@@ -194,7 +194,7 @@ class FolderStore:
     path: Path
 
     def read(self) -> Found:
-        """All that the folder holds. Raises `BadDocument` where it cannot be listed."""
+        """All that the folder holds. Raises `BadDocument` if it cannot be listed."""
         return read_folder(self.path)
 
     def append(self, files: Files) -> None:

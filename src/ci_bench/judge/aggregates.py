@@ -16,7 +16,7 @@ from ci_bench.special_functions import stdtr, stdtrit
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mean:
-    """The geometric mean over the cases measured, as a logarithm, with its interval (NaN where nothing carries one).
+    """The geometric mean over the cases measured, as a logarithm, with its interval (NaN if nothing carries one).
 
     `launches` are those in which every case ran.
     """
@@ -29,7 +29,7 @@ class Mean:
 
 
 def p_values(ruling: Ruling) -> Floats:
-    """The two-sided p of each case at the look where it stopped; NaN where nothing was measured."""
+    """The two-sided p of each case at the look where it stopped; NaN if nothing was measured."""
     return np.asarray(2.0 * stdtr(ruling.freedom, -np.abs(ruling.mean) / ruling.error), dtype=np.float64)
 
 

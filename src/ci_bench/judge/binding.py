@@ -72,9 +72,9 @@ class Difference:
 
 
 def differences(head: Results, base: Results | None, expected: Expected) -> tuple[Difference, ...]:
-    """Every field of both sides that is not what was asked for; none where the results may be judged.
+    """Every field of both sides that is not what was asked for; none if the results may be judged.
 
-    `base` is the base side of the same run, `None` where it is looked for elsewhere, or is missing.
+    `base` is the base side of the same run, `None` if it is looked for elsewhere, or is missing.
     """
     found = [*_of_side(head, expected, expected.head)]
     if base is not None:

@@ -5,7 +5,7 @@ their ratio. The remainder is a random effect of device and case. Launches on on
 and more launches don't average it away. Owns its size, how many devices contribute to a mean, and
 whether a change shows without any single one of them. The rule that uses it is in `sequential`.
 
-Arrays are [..., cases, launches]; NaN stands for a launch that wasn't run, and slots are small numbers, below 0 where unknown.
+Arrays are [..., cases, launches]; NaN stands for a launch that wasn't run, and slots are small numbers, below 0 if unknown.
 """
 
 from collections.abc import Mapping
@@ -98,7 +98,7 @@ def least_without_one(lying: Layout) -> tuple[Floats, Floats]:
 
     The second array holds the launches that are left.
 
-    NaN where all launches are on one device. Both [..., cases].
+    NaN if all launches are on one device. Both [..., cases].
     """
     left = lying.count[..., None] - lying.own
     total = lying.mean * lying.count
@@ -110,7 +110,7 @@ def least_without_one(lying: Layout) -> tuple[Floats, Floats]:
 
 
 def slots_of(results: Results) -> Mapping[str, Mapping[int, int]]:
-    """The device of each launch of each case, as a small number; nothing where all were taken on one."""
+    """The device of each launch of each case, as a small number; nothing if all were taken on one."""
     names = list(dict.fromkeys(part.slot for part in results.parts))
     if len(names) < 2:  # noqa: PLR2004 - with one device there is nothing between devices
         return {}

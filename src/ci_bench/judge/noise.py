@@ -153,7 +153,7 @@ def launch_ratio(base: Floats, head: Floats) -> Floats:
 def within_spread(base: Floats, head: Floats, *, per_block: int = 2) -> Floats:
     """``w = 1.4826 MAD`` of the differences between head and base, block by block, inside each launch.
 
-    `per_block` samples of an arm in a row belong to one ABBA block. NaN where a launch has fewer than two blocks.
+    `per_block` samples of an arm in a row belong to one ABBA block. NaN if a launch has fewer than two blocks.
     """
     blocks = base.shape[-1] // per_block
     there = np.isfinite(base) & np.isfinite(head)
@@ -323,13 +323,13 @@ def _launch_scale(d: Floats, spread: Floats) -> Floats:
 
 
 def _scale(standardised: Floats) -> Floats:
-    """``1.4826 median |z|`` over the last axis; NaN where fewer than `LEAST_LAUNCHES` are known."""
+    """``1.4826 median |z|`` over the last axis; NaN if fewer than `LEAST_LAUNCHES` are known."""
     enough = np.sum(~np.isnan(standardised), axis=-1) >= LEAST_LAUNCHES
     return np.where(enough, NORMAL_MAD * nan_median(np.abs(standardised), axis=-1), np.nan)
 
 
 def nan_median(values: Floats, axis: int) -> Floats:
-    """`numpy.nanmedian` without its warning, and several times as fast: NaN sort to the end; NaN where there is nothing."""
+    """`numpy.nanmedian` without its warning, and several times as fast: NaN sort to the end; NaN if there is nothing."""
     ordered = np.sort(np.moveaxis(values, axis, -1), axis=-1)
     size = ordered.shape[-1]
     if not size:

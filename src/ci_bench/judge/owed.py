@@ -118,7 +118,7 @@ def _stages(case: Case) -> set[tuple[str, str]]:
 
 
 def successor(gone: Case, added: Sequence[Case]) -> Case | None:
-    """The new case that a removed one may be called now; `None` where no new case resembles it.
+    """The new case that a removed one may be called now; `None` if no new case resembles it.
 
     The same suite and the same parameters but for names; else the same suite and a similar name.
     """

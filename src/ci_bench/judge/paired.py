@@ -54,7 +54,7 @@ class Figures:
     """Figures of each metric's launches, both [metrics, launches]; NaN if a side lacks the launch.
 
     `d` is the log-ratio of head over base, turned so that above zero head is worse; `within` is NaN for a single value. `base` is
-    the logarithm of base's trimmed mean. `slots` is the device of each launch, a small number (-1 where unknown); `None` where
+    the logarithm of base's trimmed mean. `slots` is the device of each launch, a small number (-1 where unknown); `None` if
     all were taken on one.
     """
 
@@ -167,7 +167,7 @@ class Answer(NamedTuple):
 
     `resolvable`, `threshold` and `margin` are relative.
 
-    `needed` is how many launches in all would tell a change of `margin`; `None` where no number would. `scatter` is how many
+    `needed` is how many launches in all would tell a change of `margin`; `None` if no number would. `scatter` is how many
     times as widely as base's the launches of head scatter, where that is certain.
     """
 

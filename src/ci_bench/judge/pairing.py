@@ -209,7 +209,7 @@ def times_of_both(base: Results, head: Results) -> list[Line]:
 
 
 def settled(line: Line, known: Known) -> tuple[Verdict, str] | None:
-    """The word for a line that needs no statistics, because there is nothing to compare; `None` where there is."""
+    """The word for a line that needs no statistics, because there is nothing to compare; `None` if there is."""
     if line.ground.barrier:
         return Verdict.INCOMPARABLE, line.ground.barrier
     if not line.head:

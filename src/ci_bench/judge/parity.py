@@ -216,7 +216,7 @@ def _apart(twins: Twins, signal: str, step: int) -> float | None:
 
 
 def _percents(first: float | None, last: float | None) -> str:
-    """``off by 0.01 % there, by 3.4 % at the end``; empty where neither is known."""
+    """``off by 0.01 % there, by 3.4 % at the end``; empty if neither is known."""
     parts = [f"by {percent(share)} {where}" for share, where in ((first, "there"), (last, "at the end")) if share is not None]
     return f"off {', '.join(parts)}" if parts else ""
 

@@ -227,7 +227,7 @@ _PEERS = (Role.REFERENCE, Role.PERTURBED, Role.OTHER_MASKS)
 
 
 def accuracy_parity(evidence: ParityEvidence, arm: str) -> AccuracyParity | None:
-    """Accuracy of candidate `arm` against its peers, seeds pooled; `None` where no seed was evaluated on both sides.
+    """Accuracy of candidate `arm` against its peers, seeds pooled; `None` if no seed was evaluated on both sides.
 
     Per seed ``d = a_cand - mean(a_peers)``; the spread s is pooled over seeds from the peers
     (reference, perturbed and other-mask runs), with f degrees of freedom. Broken if
@@ -320,7 +320,7 @@ def starts_differ(base: CaseResult, head: CaseResult) -> bool:
 
 
 def starts_finding(base: CaseResult, head: CaseResult) -> ParityFinding | None:
-    """The finding over the seeds that both sides have; `None` where they have too few to be asked.
+    """The finding over the seeds that both sides have; `None` if they have too few to be asked.
 
     The effect of chance is estimated from trainings of each side that only drew their start again.
     """

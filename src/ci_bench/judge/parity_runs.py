@@ -167,7 +167,7 @@ def as_rank_sees(trace: Trace, rank: int, seen: RankSeries) -> Trace | None:
 
 
 def _of_rows_together(series: RankSeries, ranks: range) -> tuple[float | None, ...]:
-    """The mean loss of the rows of several ranks, step by step; nothing where one of them is not known."""
+    """The mean loss of the rows of several ranks, step by step; nothing if one of them is not known."""
     if ranks.stop > len(series.loss):
         return ()
     if len(ranks) == 1:
@@ -253,7 +253,7 @@ ALLOWANCE = 0.1
 
 
 def seed_rule(evidence: ParityEvidence, arm: str) -> SeedRule | None:
-    """The rule on the first seed that reference and candidate `arm` share; `None` where they share none."""
+    """The rule on the first seed that reference and candidate `arm` share; `None` if they share none."""
     references = {trace.seed: trace for trace in _ordered(evidence, Role.REFERENCE)}
     candidates = {trace.seed: trace for trace in _ordered(evidence, Role.CANDIDATE) if trace.arm == arm}
     shared = sorted(references.keys() & candidates.keys())
@@ -264,7 +264,7 @@ def seed_rule(evidence: ParityEvidence, arm: str) -> SeedRule | None:
 
 
 def window_means(losses: tuple[float | None, ...], *, steps_per_epoch: int) -> tuple[float, ...]:
-    """The mean of every full window of `WINDOW` batches inside an epoch; nan where a loss is missing."""
+    """The mean of every full window of `WINDOW` batches inside an epoch; nan if a loss is missing."""
     epoch = max(1, steps_per_epoch)
     starts = (begin + offset for begin in range(0, len(losses), epoch) for offset in range(0, epoch - WINDOW + 1, WINDOW))
     windows = (losses[start : start + WINDOW] for start in starts)

@@ -64,7 +64,7 @@ def _bounds(first: int, end: int) -> list[tuple[int, int]]:
 
 
 def _differences(reference: Trace, run: Trace, bounds: list[tuple[int, int]]) -> Floats:
-    """The mean difference of the losses in each window; nan where a window has no step that both have a number for."""
+    """The mean difference of the losses in each window; nan if a window has no step that both have a number for."""
     end = bounds[-1][1]
     apart = series(run, "loss", end) - series(reference, "loss", end)
     means = [apart[low:high][np.isfinite(apart[low:high])] for low, high in bounds]

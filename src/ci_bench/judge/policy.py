@@ -306,7 +306,7 @@ def _of_baseline(compared: Compared) -> Iterator[Observation]:
 
 
 def nothing_compared(compared: Compared) -> str:
-    """Why nothing was compared; empty where something was. Such a run never passes.
+    """Why nothing was compared; empty if something was. Such a run never passes.
 
     Without a baseline, arms of a case that are compared with each other, and checks, are enough where none was asked for.
     """
@@ -474,7 +474,7 @@ def _of_status(case: CaseComparison, mode: BaselineMode) -> Iterator[tuple[Rule,
 
 
 def _of_pair(pair: Pair, case: CaseComparison, compared: Compared) -> tuple[Rule, str, float] | None:
-    """The rule of a pair with a verdict that has one; none where the case or the run as a whole says it already."""
+    """The rule of a pair with a verdict that has one; none if the case or the run as a whole says it already."""
     rule = Rule.POSSIBLE if pair.possible else _PAIR_RULES[pair.verdict]
     if pair.verdict is Verdict.INCOMPARABLE and pair.reason == OTHER_BODY:
         rule = Rule.METRIC_REPLACED

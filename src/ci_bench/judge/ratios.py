@@ -68,7 +68,7 @@ class Facts(NamedTuple):
 
     @property
     def summary(self) -> Summary | None:
-        """The median and the counts; `None` where the series is unusable."""
+        """The median and the counts; `None` if the series is unusable."""
         return self.summarised(None)
 
     def summarised(self, estimate: float | None, *, signed: bool = False) -> Summary | None:
@@ -178,7 +178,7 @@ Bounds = tuple[Floats, Floats]
 
 
 class Ratio(NamedTuple):
-    """A ratio of medians. `interval` is `None` where the samples cannot carry one; `reason` then says why and what to do."""
+    """A ratio of medians. `interval` is `None` if the samples cannot carry one; `reason` then says why and what to do."""
 
     value: float | None
     interval: Interval | None = None

@@ -152,8 +152,8 @@ class Ruling:
 
     `mean` with its interval `low` to `high` (nominal `Rule.level` at the look where the case stopped), `error` and `freedom`
     (its standard error and degrees of freedom), `resolvable` (the change that would be found with `POWER`), `needed` (launches
-    in all to find a change of `Rule.margin` with `POWER`; infinite where none would do), `launches` (used), `next_look` (launches
-    to have before asking again, 0 where decided or given up), `excursions` (the share of launches that stray, learned or of
+    in all to find a change of `Rule.margin` with `POWER`; infinite if none would do), `launches` (used), `next_look` (launches
+    to have before asking again, 0 if decided or given up), `excursions` (the share of launches that stray, learned or of
     today), `inflation` (the noise guard's factor), `calibrated` (a history was there).
     """
 

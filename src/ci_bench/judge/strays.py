@@ -51,7 +51,7 @@ def by_chance(count: Counts, share: Floats, chance: Floats | float) -> Counts:
 def least_launches(share: Floats, chance: float) -> Floats:
     """The launches below which all may have strayed to one side: the least r >= 2 with ``(share / 2)^r <= chance``.
 
-    Infinite where no chance is left.
+    Infinite if no chance is left.
     """
     if chance <= 0:
         return np.full(share.shape, np.inf)

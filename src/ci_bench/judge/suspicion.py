@@ -180,7 +180,7 @@ def suspicion_of_one(log_ratio: float, tau: float, source: Source, *, gating: in
 
 
 def quantile(level: Floats | float, freedom: Floats) -> Floats:
-    """Student's t quantile; NaN where the degrees of freedom are unknown."""
+    """Student's t quantile; NaN if the degrees of freedom are unknown."""
     return np.asarray(stdtrit(np.maximum(freedom, 1.0), level), dtype=np.float64)
 
 

@@ -269,7 +269,7 @@ class Move:
     """A change of level: `place` is the first run that is off the old level.
 
     Of a step it is the first with the new one; of a drift that is `until`, else `None`. `before` and `after` are the levels, in
-    the metric's unit. `worse` is the relative change, above zero for the worse; infinite where the level was zero. `score` says
+    the metric's unit. `worse` is the relative change, above zero for the worse; infinite if the level was zero. `score` says
     how far it stands out.
     """
 

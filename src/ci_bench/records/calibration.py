@@ -32,7 +32,7 @@ class PastSeries:
     """The launches of one metric of one arm of one case, oldest first; the three lists belong together.
 
     `ratios` are logarithms of head over base, so head was worse above zero; `within` is the spread
-    inside the launch (`None` where it has one value only); `runs` are places in `Calibration.runs`.
+    inside the launch (`None` if it has one value only); `runs` are places in `Calibration.runs`.
     """
 
     case: str

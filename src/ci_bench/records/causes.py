@@ -11,9 +11,9 @@ class Part:
 
     It is one row of both profiles, or several related rows.
 
-    `before` and `after` are its names on base and on head; one of the two is empty where it is new, or gone. `places` and `codes`
+    `before` and `after` are its names on base and on head; one of the two is empty if it is new, or gone. `places` and `codes`
     are the lines of head, of base's where it is gone; the first of them is where a layout was made that base doesn't have, if
-    `by_layout`: all that reads it belongs together. `share` is its part of the change of the step, `None` where the step did
+    `by_layout`: all that reads it belongs together. `share` is its part of the change of the step, `None` if the step did
     not change under the profiler in the direction that was measured.
     """
 
@@ -57,7 +57,7 @@ class MemoryPart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelChange:
-    """A kernel that a compiler generates otherwise than on base: its names, one empty where it is new or gone, and what changed.
+    """A kernel that a compiler generates otherwise than on base: its names, one empty if it is new or gone, and what changed.
 
     `diff` is a unified one, of a bounded number of lines, without what is of one compilation.
     """

@@ -296,12 +296,12 @@ class ParityFinding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaseComparison:
-    """One case on both sides. A status is `None` where that side has no such case.
+    """One case on both sides. A status is `None` if that side has no such case.
 
     `base_faults` says what is wrong with the base side's own run: a check that failed, loss parity that does not hold.
     `reduced` lists what head's plan of the case owes less than base's.
-    `learning` is the loss parity of head's reference arm with base's; `None` where one of the two was not trained. `outputs` is
-    whether head's reference arm computes what base's does; `None` where neither side kept anything of it. `launch_s` is how long
+    `learning` is the loss parity of head's reference arm with base's; `None` if one of the two was not trained. `outputs` is
+    whether head's reference arm computes what base's does; `None` if neither side kept anything of it. `launch_s` is how long
     a launch of it took, checks included; of a paired run on both sides together.
     `causes` say of arms that were explained what changed of their steps.
     `facts`, `arms`, `reference` and `title` are head's, and base's of a case that head lacks.
@@ -438,7 +438,7 @@ class Mismatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class Comparison:
-    """Head against base. `base` is `None` where there was no baseline; `absence` then says why."""
+    """Head against base. `base` is `None` if there was no baseline; `absence` then says why."""
 
     kind: Literal["comparison"] = "comparison"
     schema_version: Literal[1] = 1

@@ -225,7 +225,7 @@ class Policy:
         return next((layer[floor] for layer in layers if floor in layer), None)
 
     def explained_speedup(self, case: str) -> float | None:
-        """The limit that a pattern sets for a case, the last that its id fits; `None` where none does."""
+        """The limit that a pattern sets for a case, the last that its id fits; `None` if none does."""
         limits = [own.implausible_speedup for pattern, own in self.cases.items() if fits(pattern, case)]
         return next((limit for limit in reversed(limits) if limit is not None), None)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ci_bench.records.faults import show
 
 Cases = tuple[str, ...] | int | None
-"""The ids of all cases, how many there are, or `None` where nothing is declared."""
+"""The ids of all cases, how many there are, or `None` if nothing is declared."""
 
 HOW = "`ci-bench list --declare` prints what to write"
 _NAMED = 3

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     Document = Results | Comparison | Calibration | History
 
 one_line = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
-"""Raises `ValueError` where a number is not finite."""
+"""Raises `ValueError` if a number is not finite."""
 
 
 def many_lines(value: Any, indent: str = "") -> str:
-    """One line for each field and for each list of numbers. Raises `ValueError` where a number is not finite."""
+    """One line for each field and for each list of numbers. Raises `ValueError` if a number is not finite."""
     inner = indent + " "
     if isinstance(value, list | tuple):
         if any(isinstance(item, dict | list | tuple) for item in value):
@@ -134,7 +134,7 @@ def read_history(path: Path, *, max_bytes: int = MAX_BYTES) -> "History":
 
 
 def packed(document: "Document") -> bytes:
-    """A document as one line of JSON, compressed, always to the same bytes. Raises `BadDocument` where a number is not finite."""
+    """A document as one line of JSON, compressed, always to the same bytes. Raises `BadDocument` if a number is not finite."""
     import gzip
 
     import msgspec
@@ -159,7 +159,7 @@ def document_kind(path: Path, *, max_bytes: int = MAX_BYTES) -> Kind:
 
 
 def validate(raw: Any, kind: Kind, form: Mapping[str, Any] | None = None) -> tuple[Fault, ...]:
-    """List what is wrong with parsed JSON or YAML, by path; empty where it is a sound document of this kind.
+    """List what is wrong with parsed JSON or YAML, by path; empty if it is a sound document of this kind.
 
     `form` replaces the kind's own schema, which lets plugins extend the configuration.
     """
@@ -177,7 +177,7 @@ def case_faults(case: "Case") -> tuple[Fault, ...]:
 
 
 def to_json(document: "Document") -> dict[str, Any]:
-    """Turn a document into what its file holds. Raises `BadDocument` where a number is not finite."""
+    """Turn a document into what its file holds. Raises `BadDocument` if a number is not finite."""
     plain: dict[str, Any] = json.loads(text_of(document))
     return plain
 
@@ -186,7 +186,7 @@ def write(document: "Document", path: Path) -> None:
     """Write a document so that a reader sees the old file or the new one, never a part.
 
     Creates the folder. Half a surrogate pair, which a log can hold and UTF-8 cannot, becomes a question mark.
-    Raises `CannotWrite`, and `BadDocument` where a number is not finite.
+    Raises `CannotWrite`, and `BadDocument` if a number is not finite.
     """
     write_text(text_of(document), path)
 
@@ -237,7 +237,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def text_of(document: "Document") -> str:
-    """A document as it is written. Raises `BadDocument` where a number is not finite."""
+    """A document as it is written. Raises `BadDocument` if a number is not finite."""
     import msgspec
 
     plain = msgspec.to_builtins(document)
@@ -336,7 +336,7 @@ def _form_faults(raw: Any, kind: Kind, form: Mapping[str, Any]) -> tuple[Fault, 
 
 
 def _parse(raw: Any, kind: Kind) -> "tuple[Document | None, tuple[Fault, ...]]":
-    """A document of this kind, and what is wrong with it that no schema can say; none where its form is wrong."""
+    """A document of this kind, and what is wrong with it that no schema can say; none if its form is wrong."""
     import msgspec
 
     if faults := _form_faults(raw, kind, schema(kind)):

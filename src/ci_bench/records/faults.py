@@ -118,7 +118,7 @@ def form_faults(raw: Any, form: Mapping[str, Any], is_sound: SoundPart | None = 
 
 
 def schema_faults(raw: Any, schema: Mapping[str, Any], is_sound: SoundPart | None = None) -> Iterator[Fault]:
-    """Word every way in which a value breaks a JSON Schema. Raises `RecursionError` where the value is nested too deep.
+    """Word every way in which a value breaks a JSON Schema. Raises `RecursionError` if the value is nested too deep.
 
     Values that `is_sound` accepts are not checked again: most of a faulty document is sound.
     """

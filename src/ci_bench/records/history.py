@@ -51,7 +51,7 @@ class Points:
     """One metric of one arm of one case: its value in each run; the three lists belong together.
 
     `runs` are places in `History.runs`, ascending. A value is the mean of the run's launches (for times: of their logarithms), in
-    `unit`; `errors` are its relative standard errors, `None` where there was one launch only.
+    `unit`; `errors` are its relative standard errors, `None` if there was one launch only.
     """
 
     case: str

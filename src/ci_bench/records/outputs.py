@@ -71,7 +71,7 @@ class BesideBase:
 
     `worst` has a few, the worst first.
 
-    `unknown` says why the figures cannot tell a right computation from a wrong one; empty where they can. `remark` is for the
+    `unknown` says why the figures cannot tell a right computation from a wrong one; empty if they can. `remark` is for the
     reader.
     """
 

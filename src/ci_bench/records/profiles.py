@@ -28,7 +28,7 @@ class RowKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """A line of source. `place` is ``model.py:42``, relative to the tree; `code` its text, empty where it can't be read."""
+    """A line of source. `place` is ``model.py:42``, relative to the tree; `code` its text, empty if it can't be read."""
 
     place: str
     code: str = ""
@@ -80,7 +80,7 @@ class GeneratedKernel:
 class Bundle:
     """A captured graph that also fails in a fresh process: file name, message and path.
 
-    `path` is relative to the results' folder, empty where the file was not kept.
+    `path` is relative to the results' folder, empty if the file was not kept.
     """
 
     file: str

@@ -104,8 +104,8 @@ class Case:
 class Launch:
     """The samples that one launch took, in the order taken; warm-ups apart.
 
-    `blocks[i]` is the turn (ABBA block) in which `values[i]` was taken; empty where samples were not interleaved.
-    `steady` says whether warm-up ended in a steady state; `None` where no warm-up applies.
+    `blocks[i]` is the turn (ABBA block) in which `values[i]` was taken; empty if samples were not interleaved.
+    `steady` says whether warm-up ended in a steady state; `None` if no warm-up applies.
     """
 
     launch: int
@@ -246,7 +246,7 @@ class Trace:
     """One training run: loss and global gradient norm of every step, from step 0 or from the one it `resumed` at.
 
     `index` tells runs of the same role apart. `start` and `data` are digests of the initial weights and of the first batches
-    seen. `accuracy` is a share in 0..1, `None` where evaluation is off. `disagreements` counts evaluation rows that the trained
+    seen. `accuracy` is a share in 0..1, `None` if evaluation is off. `disagreements` counts evaluation rows that the trained
     weights get right (only in an eager forward pass, only in the arm's own). `ranks` is what each of several processes saw.
     Of a log, `steps` are its own numbers of the steps (positions where it has none), `evaluations` the losses of evaluations in
     their order, and `reading` says which ranks were read and what was left out.
@@ -359,7 +359,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spent:
-    """Seconds of wall time that a phase of a stage took on one side, in all launches; `arm` is empty where it is of none."""
+    """Seconds of wall time that a phase of a stage took on one side, in all launches; `arm` is empty if it is of none."""
 
     stage: str
     phase: Phase

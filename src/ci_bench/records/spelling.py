@@ -28,7 +28,7 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 
 def meant(word: Any, known: Sequence[str]) -> str:
-    """The end of a sentence that suggests the nearest spelling; empty where none is near."""
+    """The end of a sentence that suggests the nearest spelling; empty if none is near."""
     near = _near(word, known) if isinstance(word, str) else None
     return f"; did you mean {near!r}?" if near else ""
 

@@ -43,7 +43,7 @@ Form = Callable[[str], str]
 
 
 def explained(case: CaseComparison, *, name: Form, prose: Form) -> tuple[str, ...]:
-    """A sentence for each thing that is known of why the case got worse; none where nothing is blamed."""
+    """A sentence for each thing that is known of why the case got worse; none if nothing is blamed."""
     known = {cause.arm: cause for cause in case.causes}
     compiling = {pair.arm: pair for pair in case.pairs if pair.metric in COMPILATIONS and pair.verdict.worse and not pair.detail}
     arms = [arm for arm in (*known, *compiling) if arm in compiling or _is_blamed(known[arm])]
@@ -182,7 +182,7 @@ def first_of_case(findings: Sequence[Finding], rules: frozenset[Rule] = _WORSE) 
 
 
 def bisect_command(comparison: Comparison, case: CaseComparison) -> str:
-    """The command that looks for the commit; empty where there are not two known commits, or nothing is certain to be worse."""
+    """The command that looks for the commit; empty if there are not two known commits, or nothing is certain to be worse."""
     sides = [comparison.base, comparison.head]
     commits = [(side.source.commit or "")[:12] for side in sides if side is not None and not side.source.dirty]
     worse = [pair for pair in case.pairs if pair.verdict is Verdict.REGRESSED and not pair.detail and pair.speedup]

@@ -100,7 +100,7 @@ _MOST_OF_PEAK = 10.0
 
 
 def noted(text: str) -> str:
-    """A note, or nothing where nothing is known."""
+    """A note, or nothing if nothing is known."""
     return "" if text == UNKNOWN else text
 
 
@@ -138,7 +138,7 @@ def _work_rates(case: CaseComparison, pair: Pair) -> Iterator[str]:
 
 
 def _utilisation(case: CaseComparison, pair: Pair) -> float | None:
-    """The model's operations per second of head's step, as a share of the device's peak; `None` where any of it is not known."""
+    """The model's operations per second of head's step, as a share of the device's peak; `None` if any of it is not known."""
     if pair.metric != STEP_TIME.name or pair.head is None or pair.head.figure <= 0:
         return None
     done, peak = (case.facts.get(name) for name in _UTILISED)

@@ -47,12 +47,12 @@ class TimeSpent:
 
     @property
     def useful(self) -> float | None:
-        """The share of the wall time that was samples; `None` where the wall time is not known."""
+        """The share of the wall time that was samples; `None` if the wall time is not known."""
         return self.sampled_s / self.wall_s if self.wall_s else None
 
     @property
     def share(self) -> str:
-        """``104.9 s in all, of which 19.8 s (19%) are samples of steps``; empty where the wall time is not known."""
+        """``104.9 s in all, of which 19.8 s (19%) are samples of steps``; empty if the wall time is not known."""
         if self.useful is None:
             return ""
         return f"{self.wall_s:.1f} s in all, of which {self.sampled_s:.1f} s ({self.useful:.0%}) are samples of steps"

@@ -164,7 +164,7 @@ def remaining(git: "Git", goods: Sequence[str], bad: str, *, first_parent: bool)
 
 
 def _target(comparison: "Comparison | Unbuilt", metric: str | None) -> Target:
-    """The metric that got worse the most between GOOD and BAD. Raises `MeasuringFailed` where none did."""
+    """The metric that got worse the most between GOOD and BAD. Raises `MeasuringFailed` if none did."""
     from ci_bench.records.comparison import Verdict
 
     if isinstance(comparison, Unbuilt):
@@ -207,7 +207,7 @@ def _pair(comparison: "Comparison", target: Target) -> "Pair | None":
 
 
 def _side_of(pair: "Pair", middle: float) -> Answer | None:
-    """On which side of half of the change the whole interval lies; `None` where it has both."""
+    """On which side of half of the change the whole interval lies; `None` if it has both."""
     low, high = (pair.interval.low, pair.interval.high) if pair.interval else (pair.speedup, pair.speedup)
     if high is not None and high < middle:
         return Answer.BAD

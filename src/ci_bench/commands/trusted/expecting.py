@@ -56,12 +56,12 @@ class Halt:
 
     @property
     def exit_code(self) -> ExitCode:
-        """0 where there is nothing to say; what was to be judged and is not has not met the policy."""
+        """0 if there is nothing to say; what was to be judged and is not has not met the policy."""
         return ExitCode.POLICY_NOT_MET if self.told else ExitCode.OK
 
 
 def halted(context: Context, pulls: Pulls) -> Halt | None:
-    """Why a run is not judged; `None` where it is."""
+    """Why a run is not judged; `None` if it is."""
     ended = context.conclusion or ""
     if ended in SILENT:
         return Halt(reason=SILENT[ended], told=False)
@@ -73,7 +73,7 @@ def halted(context: Context, pulls: Pulls) -> Halt | None:
 
 
 def waits(client: Client, context: Context) -> str | None:
-    """Why the run that measures is not to be announced; `None` where it is under way. Raises `GitHubFailed`.
+    """Why the run that measures is not to be announced; `None` if it is under way. Raises `GitHubFailed`.
 
     The event is older than we are: the run may wait for approval, or have ended, by now.
     """

@@ -191,7 +191,7 @@ def base_config(publishing: PublishContext) -> "tuple[Config, tuple[str, ...]]":
 def keep_config(publishing: PublishContext, path: Path) -> str:
     """Leave the base branch's configuration at `path`; in words, whose it is.
 
-    Raises `GitHubFailed`, `NoConfiguration` where only head has one, and `BadConfig` where it would not do: rather before
+    Raises `GitHubFailed`, `NoConfiguration` if only head has one, and `BadConfig` if it would not do: rather before
     measuring than after.
     """
     path.unlink(missing_ok=True)
