@@ -54,7 +54,10 @@ _SCALARS: Mapping[str, tuple[str, list[str], Callable[[str], Any]]] = {
     "int": (r"[-+]?[0-9]+\Z", list("-+0123456789"), int),
     "float": (r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z", list("-+.0123456789"), float),
 }
-"""Of each scalar type: its spelling, what it can begin with, its value. Anything else is text. Source: YAML 1.2.2, 10.3."""
+"""Scalar types: spelling, first characters, and conversion. Anything else is text.
+
+Source: YAML 1.2.2, 10.3.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

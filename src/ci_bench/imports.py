@@ -27,7 +27,7 @@ from ci_bench.records.spelling import meant, slips
 BACKENDS = ("inductor", "eager", "aot_eager", "cudagraphs", "tensorrt", "torch_tensorrt", "onnxrt", "openxla", "tvm")
 """Backends of torch that users name (``torch/_dynamo/backends``)."""
 MODES = ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-"""Of `torch.compile`: candidates of the suite `transformers`, and no backends."""
+"""Modes of `torch.compile`: candidates of the suite `transformers`, but not backends."""
 ENTRY_POINTS = "torch_dynamo_backends"
 OWN = "own"
 """The source of models that are named by import path (`torchbench`)."""
@@ -96,7 +96,7 @@ def _missing_in_module(module: str, attribute: str, folders: Sequence[Path], *, 
 
 
 def _without(files: Sequence[Path], attribute: str) -> str | None:
-    """That no file has the name; `None` if one has it, or may."""
+    """Report that no file has the name; `None` if one has it, or may."""
     if any(_may_have(file, attribute) for file in files):
         return None
     return f"{files[0]} has no {attribute!r}{meant(attribute, _top_level(files[0])) or _CORRECT}"
@@ -119,7 +119,7 @@ def _top_level(file: Path) -> list[str]:
 
 
 def _is_there(place: Path) -> bool:
-    """As a file, a package, or an extension module."""
+    """Return whether it exists as a file, a package, or an extension module."""
     return place.is_dir() or place.with_suffix(".py").is_file() or any(place.parent.glob(f"{place.name}.*"))
 
 

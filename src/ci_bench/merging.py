@@ -167,7 +167,7 @@ def own_faults(pair: Pair) -> Iterator[str]:
 
 
 def differences(first: Pair, other: Pair) -> Iterator[str]:
-    """Why a run is not of the same plan, code and kind of machine as the first."""
+    """Explain why a run differs from the first in plan, code or kind of machine."""
     where = f"{other.name} and {first.name}"
     if (first.base is None) != (other.base is None):
         yield f"{where}: one has base's results, the other has none"
@@ -315,7 +315,10 @@ def _joined(pairs: Sequence[Pair], losses: tuple[Loss, ...]) -> Pair:
 
 
 def _holders(pairs: Sequence[Pair]) -> "dict[str, list[_Holder]]":
-    """Who has a case of head's, by its id; cases in the order of the first pair that has them."""
+    """Return the pairs that have each case of head's, by id.
+
+    Cases are in the order of the first pair that has them.
+    """
     found: dict[str, list[_Holder]] = {}
     offset = 0
     for place, pair in enumerate(pairs):

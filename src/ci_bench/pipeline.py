@@ -263,7 +263,7 @@ def material(head: Results | None, base: Results | None) -> Material:
 
 
 def _closeness(head: CaseResult, base: CaseResult | None) -> tuple[Closeness, ...]:
-    """Of head's candidates with its reference, then of its reference with base's."""
+    """Compare head's candidates with its reference, then its reference with base's."""
     arms = closeness(head.parity) if head.parity else ()
     beside = beside_base(base, head) if base else None
     return (*arms, *(replace(one, arm=BESIDE_BASE) for one in (closeness(beside) if beside else ())))

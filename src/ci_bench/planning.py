@@ -1,4 +1,4 @@
-"""From a configuration to what will be measured: the plan, and the run that begins. Needs neither torch nor numpy."""
+"""Conversion of a configuration to a plan and a run. Needs neither torch nor numpy."""
 
 import hashlib
 import json
@@ -62,7 +62,7 @@ def plan(
 
 
 MOST_CASES = 10_000
-"""Of one document (schemas/results.json)."""
+"""Most cases of one document (schemas/results.json)."""
 
 
 def require_room(plan: Plan) -> Plan:

@@ -86,11 +86,11 @@ class TreeSuite:
         return cases
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
-        """As the suite planned them."""
+        """Return the stages that the suite planned."""
         return self.planned[case.id].stages
 
     def needs_network(self, case: Case) -> bool:
-        """As the suite said."""
+        """Return whether the suite needs the network for the case."""
         return self.planned[case.id].needs_network
 
 

@@ -65,7 +65,7 @@ class Fetching(Configured):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measuring(Configured):
-    """Of commands that measure, or make ready what is measured: `run`, `gate`, `setup`, `calibrate`, `bisect`.
+    """Settings of commands that measure or prepare: `run`, `gate`, `setup`, `calibrate`, `bisect`.
 
     `filter` holds parts of case ids. `output` takes the documents. If two commits are compared,
     `base` and `baseline` name the other one, `prepared` and `fetched` the folders that earlier
@@ -112,7 +112,9 @@ class Measuring(Configured):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Leasing(Measuring):
-    """Of `lease`, which a fleet starts: the run that it is for, the lease's number in it, and the attempt, as ``RUN/0/1``.
+    """Settings of `lease`, which a fleet starts.
+
+    They name the run, the lease's number in it, and the attempt, as ``RUN/0/1``.
 
     Without prepared sides it has the git bundle of their `sources`, its SHA-256 and the commit of its manifest.
     """
@@ -125,7 +127,10 @@ class Leasing(Measuring):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Looking(Measuring):
-    """Of `fleet` and its actions: `status` and `test` look at slots, `drain` has a gate leave some (`slot`) or all."""
+    """Settings of `fleet` and its actions.
+
+    `status` and `test` list slots, `drain` has a gate leave some (`slot`) or all.
+    """
 
     action: str
     slot: tuple[str, ...] = ()
@@ -133,14 +138,14 @@ class Looking(Measuring):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing(Measuring):
-    """Of `list`; `declare` asks for what the configuration has to declare of cases."""
+    """Settings of `list`; `declare` requests the declarations of cases for a configuration."""
 
     declare: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bisecting(Measuring):
-    """Of `bisect`: two commits, the metric that is followed, and whether merged commits are tried one by one."""
+    """Settings of `bisect`: two commits, the metric, and whether to try each merged commit."""
 
     good: str
     bad: str
@@ -150,7 +155,7 @@ class Bisecting(Measuring):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fastrnns(Settings):
-    """Of `fastrnns`, whose flags describe a configuration (`fastrnns_flags`)."""
+    """Settings of `fastrnns`, whose flags describe a configuration (`fastrnns_flags`)."""
 
     request: "Request"
     filter: tuple[str, ...] = ()
@@ -166,7 +171,7 @@ class Fastrnns(Settings):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Examining(Settings):
-    """Of `selftest` and `doctor`."""
+    """Settings of `selftest` and `doctor`."""
 
     output: Path = Path("ci-bench-results")
     device: str | None = None
@@ -175,7 +180,7 @@ class Examining(Settings):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checking(Settings):
-    """Of `gpu-check`: the sections that are wanted, all where none is named."""
+    """Settings of `gpu-check`: the selected sections, or all if none is named."""
 
     output: Path = Path("gpu-check.json")
     device: str = "cuda"
@@ -184,7 +189,10 @@ class Checking(Settings):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparing(Configured):
-    """Of `compare`: two results documents, runs' folders or files of another tool, or the files of each side.
+    """Settings of `compare`.
+
+    They are two results documents, runs' folders or files of another tool, or the files of each
+    side.
 
     `source` is the format that other tools' files are in.
     """
@@ -201,7 +209,7 @@ class Comparing(Configured):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Merging(Configured):
-    """Of `merge`: the folders of runs, and the one that takes the merged documents and the verdict."""
+    """Settings of `merge`: folders of runs, and the one for merged documents and the verdict."""
 
     runs: tuple[Path, ...]
     output: Path
@@ -212,7 +220,7 @@ class Merging(Configured):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Showing(Settings):
-    """Of `report` and `show`: a document or a run's folder, and the form that it takes."""
+    """Settings of `report` and `show`: a document or a run's folder, and the output form."""
 
     document: Path
     logs: tuple[Path, ...] = ()
@@ -226,14 +234,17 @@ class Showing(Settings):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Validating(Settings):
-    """Of `validate`."""
+    """Settings of `validate`."""
 
     files: tuple[Path, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Converting(Settings):
-    """Of `convert`: a results.json, a run's folder or another tool's file, the format that it is in, and the one it becomes."""
+    """Settings of `convert`: the input and its format, and the output format.
+
+    The input is a results.json, a run's folder or another tool's file.
+    """
 
     document: Path
     source: str = "auto"
@@ -276,7 +287,7 @@ class Trend(Measuring):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Publishing(Settings):
-    """Of the commands that talk to GitHub: `publish`, `announce`, `fetch-baseline`, `fetch-config`."""
+    """Settings of commands for GitHub: `publish`, `announce`, `fetch-baseline`, `fetch-config`."""
 
     output: Path = Path("ci-bench-results")
     folders: tuple[Path, ...] = ()

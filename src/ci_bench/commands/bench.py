@@ -253,7 +253,7 @@ class Device:
             yield
 
     def refuse(self, environment: "Environment") -> str:
-        """Why the machine that a worker saw is not the one that was asked for.
+        """Explain why the machine seen by a worker is not the requested one.
 
         Raises:
             BadDocument: what is known of its noise cannot be read, which would be found out after measuring.

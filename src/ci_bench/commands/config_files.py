@@ -20,7 +20,7 @@ QUICKSTART = Path("quickstart")
 """The word of ``--config`` that names the embedded configuration."""
 GITHUB = ".github"
 MOST_SLIPS = 2
-"""Of a path that was typed; a name that was only found may have one."""
+"""Most typing errors in a typed path; a name that was only found may have one."""
 _ENDINGS = (".yml", ".yaml", ".json", ".toml")
 _Settings = TypeVar("_Settings", bound=Configured)
 

@@ -1,4 +1,4 @@
-"""From flags to values: the configuration, a baseline's document, how to reproduce a run."""
+"""Flags to values: the configuration, a baseline's document, how to reproduce a run."""
 
 import json
 import os
@@ -160,7 +160,7 @@ def read_baseline(path: Path | None, *, is_artifact: bool = False) -> "Baseline"
 
 
 def absence(folder: Path) -> str | None:
-    """Why `fetch_baseline` left no results in a folder, in its own words; `None` if it never ran or found some."""
+    """Explain why `fetch_baseline` left no results; `None` if it left some or never ran."""
     try:
         said = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

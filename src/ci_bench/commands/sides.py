@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ci_bench.records.results import Fact, Results, Run
 
 MOST_DRIFT = max(DEFAULT_DRIFT.values())
-"""Of a device that no file names: how far times of unchanged code move by themselves on the one where they move most."""
+"""Drift for files without a device: that of the device whose times move most."""
 ENOUGH_LAUNCHES = 5
 MOST_FILES = 1000
 SHOWN = 5
@@ -82,7 +82,7 @@ def read_side(name: str, paths: Sequence[Path], source: str) -> SideRead:
 
 
 def _begin(path: Path) -> bytes:
-    """As much of a file as tells one of ours; nothing of one that cannot be read."""
+    """Return the start of a file, enough to recognise ours; nothing if it cannot be read."""
     try:
         with path.open("rb") as stream:
             return stream.read(_BEGIN_BYTES)

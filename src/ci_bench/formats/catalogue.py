@@ -58,7 +58,7 @@ class _Format:
 
 
 def _never(_: Node) -> bool:
-    """For what only its name tells."""
+    """Match nothing: for formats that only their name selects."""
     return False
 
 

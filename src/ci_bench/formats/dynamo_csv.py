@@ -160,7 +160,10 @@ COUNTERS = {
 }
 """The runner's column by our metric."""
 MORE = ("warm_compilation_latency", "package_size", "eager_memory_growth", "dynamo_memory_growth", "recompiles")
-"""Of experiments, behind the runner's columns of performance; the package's size is in bytes."""
+"""Columns of experiments, after the runner's columns of performance.
+
+The package's size is in bytes.
+"""
 GIGA = 1e9
 PEAKS = ("peak_allocated", "peak_anonymous", "peak_rss")
 
@@ -170,7 +173,7 @@ WORDS = (
     "warmup_failed", "not_bitwise_equivalent", "fail_to_run_at_batch", "fail_batch_invariance_at", "infra_error",
     "eager_variation",
 )  # fmt: skip
-"""All that the runner writes into its accuracy column; the two of batch invariance end in ``_n``."""
+"""Words of the runner's accuracy column; the two of batch invariance end in ``_n``."""
 BY_STATUS = {
     Status.TIMEOUT: "timeout",
     Status.OUT_OF_MEMORY: "OOM",
@@ -304,7 +307,7 @@ def _compilation(row: CaseResult, arm: str) -> Sequence[Cells]:
 
 
 def _graph_breaks(row: CaseResult, arm: str) -> Sequence[Cells]:
-    """Why dynamo broke graphs and where, of an arm that was explained; of the stack the user's line."""
+    """Return dynamo's graph breaks of an explained arm: reasons, and the user's lines."""
     return tuple(
         {"model": model_of(row), "reason": broken.reason, "user_stack": broken.place, "times": str(broken.times)}
         for profile in row.profiles

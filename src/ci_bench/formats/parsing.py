@@ -12,7 +12,7 @@ from ci_bench.records.faults import show, step
 
 MAX_NAME = 2000
 MAX_FIELDS = 50_000
-"""Of one object; far more than there may be series."""
+"""Limit for one object; far more than there may be series."""
 
 
 def parse_json(text: str) -> "Node":

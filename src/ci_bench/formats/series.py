@@ -72,7 +72,7 @@ class Reading:
     machine: Mapping[str, Fact] = field(default_factory=dict)
     form: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Of benchmarks by name what changes when their own code does, if the tool records it."""
+    """Versions by benchmark, which change with its own code, if the tool records them."""
     notes: tuple[str, ...] = ()
     """Differences between the text and its reading, for people."""
 

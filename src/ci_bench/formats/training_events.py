@@ -32,7 +32,7 @@ from ci_bench.records.spelling import meant
 TENSORBOARD, WANDB = "tensorboard", "wandb"
 FORMATS = (TENSORBOARD, WANDB)
 MOST_BYTES = 64 << 20
-"""Of all files together."""
+"""Limit for all files together."""
 MOST_MESSAGES = 1_000_000
 MOST_NAMES = 10_000
 LONGEST_NAME = 500
@@ -195,7 +195,7 @@ def _by_rank(runs: Mapping[str, list[Record]], form: str, *, has_ranks: bool) ->
 
 
 def _natural(path: str) -> list[tuple[int, str]]:
-    """So that ``rank_10`` comes after ``rank_2``."""
+    """Return a sort key that puts ``rank_10`` after ``rank_2``."""
     return [(int(part), "") if part.isdecimal() and part.isascii() else (-1, part) for part in re.split(r"(\d{1,18})", path)]
 
 
@@ -417,7 +417,10 @@ def _uint32(content: bytes, place: int) -> int:
 
 
 def _table() -> tuple[int, ...]:
-    """Of CRC-32C, whose polynomial is 0x82F63B78, reversed (RFC 3720, appendix B.4)."""
+    """Return the table of CRC-32C.
+
+    Its polynomial is 0x82F63B78, reversed (RFC 3720, appendix B.4).
+    """
     entries = list(range(256))
     for _ in range(8):
         entries = [entry >> 1 ^ (0x82F63B78 if entry & 1 else 0) for entry in entries]

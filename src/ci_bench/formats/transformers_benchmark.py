@@ -21,7 +21,7 @@ from ci_bench.records.results import LARGEST_BATCH, CaseResult, Fact, Metric, Re
 SUITE = "transformers"
 MISSING = "N/A"
 MODES = {"inference": ("inference", "INFERENCE - {} - RESULT"), "training": ("train", "TRAIN - {} - RESULTS")}
-"""By the mode of a case: the beginning of the old files' names, and the titles of the log's sections."""
+"""Prefix of the old files' names, and titles of the log's sections, by the mode of a case."""
 MEMORY = ("process_vram", "peak_reserved", "peak_allocated", "peak_anonymous", "peak_rss")
 """Metrics of memory, of which the first measured one counts.
 
@@ -216,7 +216,7 @@ def _environment(results: Results) -> dict[str, str]:
 
 
 def _reason(row: CaseResult) -> str:
-    """Why a case failed, on one line."""
+    """Explain why a case failed, on one line."""
     text = row.failure.reason if row.failure else ""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())[:MOST_LETTERS]
 

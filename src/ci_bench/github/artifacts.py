@@ -15,7 +15,7 @@ from ci_bench.github.server import Record
 logger = logging.getLogger(__name__)
 
 MOST_PAGES = 20
-"""Of a listing of artifacts: 2,000, newest first."""
+"""Most pages of a listing of artifacts: 2,000, newest first."""
 _DOWNLOADS = 3
 _SHA256 = "sha256:"
 
@@ -38,7 +38,7 @@ class Artifact:
 
     @classmethod
     def of(cls, record: Record) -> "Artifact":
-        """From GitHub's words. Raises `GitHubOdd` if they name none."""
+        """Convert GitHub's fields. Raises `GitHubOdd` if they name none."""
         run = record.inner("workflow_run") or Record({})
         return cls(
             id=record.need_number("id"),

@@ -18,7 +18,10 @@ from ci_bench.github.client import PER_PAGE, Client
 from ci_bench.github.server import Record
 
 EVENTS = ("push", "schedule", "workflow_dispatch")
-"""Whose runs measure what is on the branch. Not `merge_group`: its commits may never get there."""
+"""Events whose runs measure what is on the branch.
+
+Not `merge_group`: its commits may never get there.
+"""
 FARTHEST = 100
 
 

@@ -195,7 +195,7 @@ def publish_check(client: Client, check: Check) -> Outcome:
 
 
 def _since(check: Check, reports: Iterable[Report]) -> str | None:
-    """Why a report comes too late; `None` if it does not."""
+    """Explain why a report comes too late; `None` if it does not."""
     own = check.report
     for one in reports:
         if (one.key, one.run.id) != (own.key, own.run.id):

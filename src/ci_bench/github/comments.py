@@ -74,7 +74,10 @@ _ROUNDS = 3
 
 
 class Mode(StrEnum):
-    """When to comment: always; if something changed, or if there is a comment to bring up to date; never."""
+    """Conditions for a comment.
+
+    Always; if something changed, or if there is a comment to update; never.
+    """
 
     ALWAYS = "always"
     ON_CHANGE = "on-change"

@@ -249,7 +249,7 @@ _SECONDARY = re.compile(r"secondary rate limit|abuse detection", re.IGNORECASE)
 
 
 class Trouble(StrEnum):
-    """Why a request has to be sent again."""
+    """Reason for sending a request again."""
 
     PRIMARY_LIMIT = "the rate limit is used up"
     SECONDARY_LIMIT = "a secondary rate limit"
@@ -350,7 +350,7 @@ class Request:
     redirects: bool = True
 
     def __str__(self) -> str:
-        """For messages: no query, and no more of a redirect's address than can be read."""
+        """Return the address for messages, without query; a redirect's is shortened."""
         return f"{self.method} {_readable(urlsplit(self.url).path)}"
 
 

@@ -69,7 +69,7 @@ class BranchStore:
     pause: Callable[[float], None] = field(default=time.sleep)
 
     def read(self) -> Found:
-        """All that the branch holds now. Raises `GitFailed`."""
+        """Return the branch's content now. Raises `GitFailed`."""
         tip = self._tip()
         if tip is None:
             return Found(files=())

@@ -15,7 +15,7 @@ from ci_bench.history.store import Files, Found, Moved, Store, file_of
 from ci_bench.records.history import History
 
 MOST_BYTES = 32_000_000
-"""Of a whole store after compaction, unless asked otherwise."""
+"""Size of a whole store after compaction, by default."""
 BYTES_PER_VALUE, BYTES_PER_RUN = 8, 200
 PACK_RUNS, MOST_RUNS = 2_000, 5_000
 """Runs of one pack, and of any document."""

@@ -1,4 +1,6 @@
-"""From a history to lines: one metric on one kind of hardware over its runs, looked through for changes. Pure.
+"""Conversion of a history to lines. Pure.
+
+A line is one metric on one kind of hardware over its runs, searched for changes.
 
 A line continues when the software changes: a trend has to show the effect of a new driver or a new
 torch. Each change of the software is shown next to the move that it may explain. Other hardware, or

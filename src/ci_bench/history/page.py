@@ -192,7 +192,7 @@ def _passed(passed: Sequence[str]) -> Html | None:
 
 
 def _run(run: Entry, commits: str | None) -> list[Any]:
-    """When, the commit, and where to see the run: what a dot says and leads to."""
+    """Return time, commit and page of a run, for its dot and link."""
     seen = run.report or run.url or (f"{commits}/{quote(run.commit)}" if commits and run.commit else None)
     return [run.at, (run.commit or "")[:_SHORT], seen]
 
@@ -231,7 +231,7 @@ def _drawn(move: Move) -> list[Any]:
 
 
 def _slope(line: Line, move: Move) -> list[float]:
-    """From the last run on the old level to the first on the new one."""
+    """Describe the range from the last run on the old level to the first on the new one."""
     half = _BAND * line.trend.noise * (abs(move.before) + abs(move.after)) / 2
     before, after = (float(f"{level:.6g}") for level in (move.before, move.after))
     return [move.place - 1, move.end, before, float(f"{half:.4g}"), after]

@@ -1,4 +1,4 @@
-"""From a run's results to its record, and from many records to one history. Pure.
+"""Conversion of a run's results to its record, and of many records to one history. Pure.
 
 Owns what a run's number is: for times, the mean over the launches of the trimmed mean of the logarithms within each; for anything
 else the plain mean. A launch is what is replicated, so the error is that of a mean of launches.

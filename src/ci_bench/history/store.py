@@ -28,7 +28,7 @@ from ci_bench.records import documents
 from ci_bench.records.history import History
 
 MOST_FILE_BYTES = 50_000_000
-"""Of one file, unpacked."""
+"""Size limit of one file, unpacked."""
 MOST_FILES = 20_000
 _MACHINE = re.compile(r"[0-9a-f]{32}")
 _FILE = re.compile(r"(?:run|pack)-[0-9]{8}T[0-9]{6}-([0-9a-f]{16})\.json\.gz")
@@ -55,7 +55,7 @@ class Passed:
     reason: str
 
     def __str__(self) -> str:
-        """For messages: a name may be a stranger's."""
+        """Return the name for messages: it may be a stranger's."""
         return f"{ascii(self.name)[:160]}: {self.reason}"
 
 
@@ -89,7 +89,7 @@ class Store(Protocol):
     """A store."""
 
     def read(self) -> Found:
-        """All that it holds; a store that isn't there yet holds nothing."""
+        """Read the whole store; one that doesn't exist yet is empty."""
 
     def append(self, files: Files) -> None:
         """Add files. Returns once they are safe. Raises `CannotWrite` or `GitFailed`."""
@@ -194,7 +194,7 @@ class FolderStore:
     path: Path
 
     def read(self) -> Found:
-        """All that the folder holds. Raises `BadDocument` if it cannot be listed."""
+        """Read the whole folder. Raises `BadDocument` if it cannot be listed."""
         return read_folder(self.path)
 
     def append(self, files: Files) -> None:

@@ -113,13 +113,16 @@ def narrowings(head: Results, expected: Expected) -> tuple[str, ...]:
 
 
 def moved_by(name: str, values: Sequence[str]) -> str:
-    """That a flag is not what the configuration says, in a sentence."""
+    """Describe the difference of a flag from the configuration, in a sentence."""
     flag = name.removesuffix("_s").replace("_", "-")
     return f"the workflow set --{flag} {' '.join(values)}, which the configuration does not say; {_ALLOW}"
 
 
 def undeclared(base: Results | None, expected: Expected) -> tuple[str, ...]:
-    """Whose cases only head knows: base's own plan, or base's earlier run, would say which are missing."""
+    """List suites whose cases only head knows.
+
+    Base's own plan, or base's earlier run, would say which are missing.
+    """
     if base is not None and (expected.base is None or base.source.own_plan):
         return ()
     return tuple(
@@ -232,7 +235,10 @@ def _of_case(path: str, case: Case, planned: Case) -> Iterator[Difference]:
 def _of_declared(
     suite: str, declared: Sequence[Declaration], own: list[str], asked: Mapping[str, Sequence[str]]
 ) -> Iterator[Difference]:
-    """Of one suite: the ids that are declared, and besides as many as the numbers say; more where an entry declares nothing."""
+    """Compare the ids of one suite with the declared ids and numbers.
+
+    More are allowed if an entry declares nothing.
+    """
     wanted = [name for one in declared if isinstance(one.cases, tuple) for name in one.cases if _passes(name, asked)]
     number = sum(one.cases for one in declared if isinstance(one.cases, int))
     naming, counting = ([one.field for one in declared if isinstance(one.cases, kind)] for kind in (tuple, int))

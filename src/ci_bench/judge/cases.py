@@ -45,7 +45,9 @@ class _Found(NamedTuple):
 
 
 def arm_speedups(matches: Sequence[Match], known: Known, changes: Changes, *, with_base: bool) -> list[tuple[ArmSpeedup, ...]]:
-    """For each case every time, rate and peak that an arm shares with the reference, on head and, `with_base`, on base too.
+    """Compute arm speedups of each case, in the metrics that an arm shares with the reference.
+
+    They are times, rates and peaks of head and, `with_base`, of base too.
 
     `known` holds the facts of all series, `changes` what a paired run says of whether head changed a speedup.
     """

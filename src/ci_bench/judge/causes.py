@@ -1,4 +1,6 @@
-"""From a verdict to its cause: two profiles of an arm become what changed, ranked by its share of the change of the step. Pure.
+"""Causes of a verdict: two profiles of an arm become changes, ranked by their share. Pure.
+
+The share is that of the change of the step.
 
 Owns which arms are worth explaining, and how rows of base and head are matched: by name and text of
 the line; by name and place; by name and order in the file; then fused kernels by the set of
@@ -175,7 +177,10 @@ def ranked_by_what_is_beyond(moved: Iterable[Match], every: Iterable[Match], *, 
 
 
 def scatter_of(same: Sequence[Match]) -> float:
-    """By what share rows differ that both sides have: the median of the deviations, where each row counts by base's seconds."""
+    """Return the median relative deviation of rows that both sides have.
+
+    Each row counts by base's seconds.
+    """
     deviations = sorted((abs(one.change_s) / one.base[0].seconds, one.base[0].seconds) for one in same)
     half_s = sum(seconds for _, seconds in deviations) / 2 if len(deviations) >= FEWEST_SAME else math.inf
     for deviation, seconds in deviations:

@@ -251,7 +251,10 @@ def _is_sure(head: CaseResult, finding: ParityFinding | OutputsFinding) -> bool:
 
 
 def _of_other_code(base: CaseResult | None, head: CaseResult) -> OutputsFinding | None:
-    """That nothing says whether two benchmarks of other code do the same work; `None` if the code is the same, or unknown."""
+    """Return a finding that two benchmarks of different code may do different work.
+
+    `None` if the code is the same, or unknown.
+    """
     if base is None or head.case.suite == IMPORTED or not head.case.body or base.case.body in {"", head.case.body}:
         return None
     detail = "the benchmark's own code differs from base's, and it returns nothing to compare: it may do other work"

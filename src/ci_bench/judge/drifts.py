@@ -68,7 +68,9 @@ def fit_ramp(values: Floats) -> Ramp | None:
 
 
 def evidence_for(ramp: Ramp, values: Floats, places: Sequence[int], *, independent: float) -> float:
-    """By how much a ramp's BIC is below that of steps at `places` and, beyond `EVIDENCE`, of the two that fit best: the lesser.
+    """Return the advantage of a ramp's BIC over that of steps, the lesser of two.
+
+    The steps are those at `places` and, beyond `EVIDENCE`, the two that fit best.
 
     ``BIC = n ln(squares / n) + parameters ln(n)`` of normal noise, with as many values n as are `independent`.
     """

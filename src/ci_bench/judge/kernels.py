@@ -15,7 +15,7 @@ from ci_bench.records.profiles import GeneratedKernel
 MOST_CHANGES, MOST_LINES, MOST_LINE, MOST_ALONE = 12, 60, 140, 25
 """Kernels that are shown, lines of a diff and of what only one side has, and characters of a line."""
 COMPARED_LINES = 150
-"""Of a source; a diff takes the square of it."""
+"""Limit of a source; a diff takes the square of it."""
 _NUMBERING = re.compile(r"(_\d+)+$")
 _FUSED = re.compile(r"^[a-z_]*?fused_")
 _GRAPH = re.compile(r"(?<![A-Za-z0-9])graph_\d+_")
@@ -33,7 +33,10 @@ def operators_of(name: str) -> frozenset[str]:
 
 
 def kernel_changes(base: Sequence[GeneratedKernel], head: Sequence[GeneratedKernel]) -> tuple[KernelChange, ...]:
-    """Those that differ: on both sides first, then new, then gone. A side without any is one of which nothing is known."""
+    """List different kernels: on both sides first, then new, then gone.
+
+    A side without any kernels is unknown.
+    """
     if not base or not head:
         return ()
     left, right = list(base), list(head)

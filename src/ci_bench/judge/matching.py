@@ -39,7 +39,7 @@ def pair_off(
 
 
 def closest(base: Sequence[Item], head: Sequence[Item], size: Callable[[Item], float]) -> list[tuple[Item, Item]]:
-    """As many pairs as there can be, in order on both sides, with the least difference of sizes in all.
+    """Pair as many as possible, in order on both sides, with the least total difference of sizes.
 
     The shortest edit script with these costs (Wagner and Fischer, 1974); where there are more on one side, those left over are
     what fits worst.

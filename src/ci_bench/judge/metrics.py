@@ -1,4 +1,4 @@
-"""From lines to pairs: each metric of an arm, base against head, with its verdict and the reason.
+"""Conversion of lines to pairs: each metric of an arm, base against head, with verdict and reason.
 
 Owns which rule applies to which metric, the rules for what is counted rather than sampled (numbers of things, peaks of memory),
 and what happens to samples taken while the machine was disturbed (`Block.doubt`): they are left out where enough others remain,
@@ -130,7 +130,7 @@ LEAST_SHARE = 0.5
 """If fewer of a launch's samples are undisturbed, all count: a machine may always be throttled."""
 
 Doubts = dict[tuple[int, int], str]
-"""Why, by launch and block."""
+"""Reasons, by launch and block."""
 
 
 def in_turns(base: Results, head: Results) -> tuple[Results, Results]:

@@ -29,7 +29,7 @@ LEAST_HISTORY = 4.0
 """Below this many effective launches a history counts as none."""
 
 LEAST_LAUNCHES = 10
-"""From fewer standardised launches their common scale cannot be estimated."""
+"""The fewest standardised launches from which their common scale is estimated."""
 
 FAR = 5.0
 """Launches beyond this many spreads are outliers.
@@ -47,7 +47,7 @@ MOST_BOUND = 0.9
 """The largest share of the variance that a case's launches showed which is believed to be bound to a run."""
 
 _LIKE = 12
-"""As many cases at least are pooled to find what launches of a run have in common."""
+"""The fewest cases that are pooled to find what launches of a run have in common."""
 
 _CUT = 3.0
 """Ratios are clipped at this many spreads before products of them are taken."""
@@ -62,7 +62,7 @@ _ROUNDING, _OFF_GRID = 1e-12, 0.1
 """Tolerances: of a figure against its digits, and of a distance against a multiple of the step."""
 
 _SHARE_PAIRS = 100.0
-"""As many pairs of launches as are taken to have shown that a run's launches have nothing in common."""
+"""Weight, in pairs of launches, of the assumption that a run's launches have nothing in common."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,7 @@ from ci_bench.records.faults import show
 from ci_bench.records.results import Case, CaseResult, Role, Status, Trace
 
 PLACES: Mapping[str, frozenset[str]] = {"functions": frozenset({"file"})}
-"""By suite, the parameters that say where a case's code lies, and not what it does: moving a file changes no benchmark."""
+"""Parameters by suite that locate a case's code: moving a file changes no benchmark."""
 _NAMES = frozenset({"name", "function", "file"})
 """Parameters that a rename changes."""
 OTHER_WORK = "other work than base"

@@ -114,7 +114,7 @@ def _columns(numbers: set[int], most: int) -> dict[int, int]:
 
 
 def _launches_of(base: list[Values], head: list[Values], per_block: int) -> tuple[Floats, Floats, Floats]:
-    """Of each launch: log-ratio, spread inside it (NaN without blocks), and base's level."""
+    """Return each launch's log-ratio, spread inside it (NaN without blocks), and base's level."""
     sides = _logs(base), _logs(head)
     spread = noise.within_spread(*sides, per_block=per_block) if per_block else np.full(len(base), np.nan)
     return noise.launch_ratio(*sides), spread, noise.trimmed_mean(sides[0])
@@ -185,7 +185,7 @@ class Answer(NamedTuple):
 
 
 def reason(answer: Answer, unit: Unit, better: Better, cold_launches: int) -> str:
-    """Why this verdict, in one line. Without a history, it takes `cold_launches` launches to decide."""
+    """Explain this verdict in one line. Without a history, it takes `cold_launches` to decide."""
     if answer.speedup is None:
         return "base and head have no launch in common: measure again"
     launches = count_of(answer.launches, "launch")

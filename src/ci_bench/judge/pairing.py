@@ -310,7 +310,10 @@ class MetricVerdict(NamedTuple):
 
 
 def undecided(suspicion: Suspicion, *, change: str, advice: str, speedup: float | None) -> MetricVerdict:
-    """Of a line with too few launches to decide: suspected, or inconclusive. `advice` says what would decide it."""
+    """Judge a line with too few launches to decide: suspected, or inconclusive.
+
+    `advice` says what would decide it.
+    """
     said = wording.doubt(suspected=suspicion is Suspicion.SUSPECTED, possible=suspicion is Suspicion.POSSIBLE)
     return MetricVerdict(
         verdict=Verdict.SUSPECTED if suspicion is Suspicion.SUSPECTED else Verdict.INCONCLUSIVE,

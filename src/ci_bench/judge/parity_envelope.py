@@ -144,7 +144,7 @@ def _perturbed(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
 
 
 def _first_apart(trace: Trace, reference: Trace) -> float:
-    """By what share of the reference's the first loss is off."""
+    """Return the relative deviation of the first loss from the reference's."""
     ours, theirs = trace.loss[0], reference.loss[0]
     if ours is None or theirs is None:
         return math.inf

@@ -21,7 +21,9 @@ _PLACEHOLDERS = (-1.0, 0.0)
 
 
 def why_unlearned(losses: Sequence[float | None], norms: Sequence[float | None] = ()) -> str:
-    """Why a training cannot have learned; empty if nothing says so, or fewer than ten losses are numbers.
+    """Explain why a training cannot have learned.
+
+    Empty if nothing says so, or fewer than ten losses are numbers.
 
     Losses in nats per example and global gradient norms, one a step; `norms` may be empty.
     """

@@ -142,7 +142,7 @@ def _other_masks(evidence: ParityEvidence) -> list[Twins]:
 
 
 def usable_twins(pairs: Sequence[Twins]) -> list[Twins]:
-    """Those of them that are whole, and long enough to show by how much chance moves a final loss."""
+    """Select those that are whole, and long enough to show how far chance moves a final loss."""
     usable = [pair for pair in pairs if not pair.short and pair.steps >= LEAST_STEPS]
     return [pair for pair in usable if _tail_loss(pair) > 0]
 

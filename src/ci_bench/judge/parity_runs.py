@@ -21,7 +21,7 @@ SIGNALS = ("loss", "grad_norm")
 LARGEST = 1e100
 """A loss or norm beyond this counts as not finite: it exceeds fp32, and its square would overflow."""
 MANTISSA_BITS = 23
-"""Of fp32, in which losses are computed unless all of the model is kept in less."""
+"""Mantissa bits of fp32, in which losses are computed unless the whole model has fewer."""
 _BITS_OF_PRECISION = {"bf16": 7}
 
 Floats = NDArray[np.float64]
@@ -61,7 +61,7 @@ class Twins:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stopped:
-    """Why two runs cannot be compared, or that the comparison is over before it began (not finite)."""
+    """Reason why two runs cannot be compared, or that one was not finite from the start."""
 
     verdict: Parity
     detail: str

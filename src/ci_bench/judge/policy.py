@@ -306,7 +306,7 @@ def _of_baseline(compared: Compared) -> Iterator[Observation]:
 
 
 def nothing_compared(compared: Compared) -> str:
-    """Why nothing was compared; empty if something was. Such a run never passes.
+    """Explain why nothing was compared; empty if something was. Such a run never passes.
 
     Without a baseline, arms of a case that are compared with each other, and checks, are enough where none was asked for.
     """

@@ -15,7 +15,10 @@ from ci_bench.special_functions import bdtrc
 Counts = NDArray[np.intp]
 
 TODAY_LAUNCHES = 50.0
-"""As many launches of today without a surprise weigh as much as `FEW_EXCURSIONS` does: the history may be of calmer days."""
+"""Launches of today without an outlier that weigh as much as `FEW_EXCURSIONS`.
+
+The history may be of calmer days.
+"""
 
 
 def today(d: Floats, spread: Floats) -> Floats:

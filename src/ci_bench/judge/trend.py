@@ -140,7 +140,7 @@ class Step:
 
     @property
     def rise(self) -> float:
-        """By how much a drift goes up."""
+        """Return the rise of a drift."""
         return self.levels[1] - self.levels[0] if self.levels else 0.0
 
 

@@ -1,4 +1,7 @@
-"""Why head differs from base, arm by arm: what changed of a step, of compiling, of memory. Derived from two profiles."""
+"""Causes of a difference, arm by arm: changes of a step, of compiling, of memory.
+
+They are derived from two profiles.
+"""
 
 from dataclasses import dataclass
 

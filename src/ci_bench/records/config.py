@@ -272,7 +272,7 @@ class Sampling(StrEnum):
 
 
 class Explain(StrEnum):
-    """For which cases it is looked at what their steps consist of, once all samples are taken."""
+    """Cases whose steps are profiled, once all samples are taken."""
 
     ALWAYS = "always"
     ON_CHANGE = "on-change"

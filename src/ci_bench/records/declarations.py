@@ -30,7 +30,7 @@ class Declaration:
 
     @property
     def owner(self) -> str:
-        """Whose cases they are: ``plugins.mine``, ``suites.torchbench[0]``."""
+        """Return the owner of the cases: ``plugins.mine``, ``suites.torchbench[0]``."""
         return self.field.removesuffix(".cases")
 
     def fault(self, planned: Sequence[str]) -> str | None:

@@ -68,7 +68,10 @@ _writer = _WRITERS.get
 MAX_BYTES = 100_000_000
 MAX_VALUES = 5_000_000
 MAX_FIELDS = 10_000
-"""Of one object. Both are far beyond what is measured; without them, a small file could keep a reader busy for long."""
+"""Most fields of one object. Both limits are far beyond measured documents.
+
+Without them, a small file could keep a reader busy for long.
+"""
 
 _GZIP = b"\x1f\x8b"
 

@@ -167,7 +167,7 @@ def _plain_numbers(schema: Any, values: Any) -> bool:
 
 
 def _leaves(error: Any) -> Iterator[Any]:
-    """If a schema allows a value or null, the errors of the value matter."""
+    """Yield the errors of the value, if a schema allows a value or null."""
     if error.validator != "anyOf":
         yield error
     for child in error.context:

@@ -20,7 +20,7 @@ RECORDED = "recorded_"
 IMPORTED = "imported"
 """The suite of what other tools' files hold."""
 LEAST_BYTES = 1024**2
-"""Of memory a difference up to one MiB is never flagged: the allocators' own granularity (measurement of peaks)."""
+"""The largest ignored difference of memory, 1 MiB: the allocators' granularity, as measured."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,7 +93,7 @@ PEAK_RESERVED = _peak("peak_reserved", "peak reserved memory", 0.05)
 PEAK_ANONYMOUS = MetricKind(name="peak_anonymous", title="peak memory", unit=Unit.BYTES, threshold=0.01, replaces="peak_rss")
 """On the CPU, above what the process held before the model was built."""
 PEAK_RSS = _peak("peak_rss", "peak resident memory", 0.05)
-"""Of a whole command: all that the kernel says of a child."""
+"""Peak of a whole command: the only one that the kernel reports of a child."""
 PEAKS = (PEAK_ALLOCATED, PEAK_RESERVED, PEAK_ANONYMOUS, PEAK_RSS)
 """The first of these that a case has stands for its memory: by torch's allocator on a GPU, anonymous on the CPU."""
 
@@ -124,7 +124,7 @@ An arm that draws more power may have been slowed down by it.
 
 ENERGY_PER_STEP = MetricKind(name="energy_per_step", title="energy per step", unit=Unit.JOULES, threshold=0.05)
 ENERGY_PER_ITEM = MetricKind(name="energy_per_item", title="energy per item", unit=Unit.JOULES, gates=False)
-"""Of the device, by its own counter, with its share of idling."""
+"""Energy of the device, by its own counter, with its share of idling."""
 
 RANK_SKEW = _time("rank_skew", "skew of ranks", None, gates=False)
 COLLECTIVE_TIME = _time("collective_time", "time in collectives", None, gates=False)
@@ -132,7 +132,10 @@ COLLECTIVE_BYTES = MetricKind(name="collective_bytes", title="bytes in collectiv
 SCALING_EFFICIENCY = MetricKind(
     name="scaling_efficiency", title="scaling efficiency", unit=Unit.COUNT, better=Better.HIGHER, gates=False
 )
-"""Of arms that several processes run: the step time of one process, divided by theirs and by how many they are."""
+"""Efficiency of arms with several processes.
+
+It is the step time of one process, divided by theirs and by their number.
+"""
 
 ENGINE: Mapping[str, MetricKind] = MappingProxyType(
     {

@@ -204,7 +204,7 @@ class Masks(StrEnum):
 
 
 MISSING = "missing"
-"""Of a value that was not recorded at a step."""
+"""A value that was not recorded at a step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

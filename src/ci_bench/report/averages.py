@@ -17,7 +17,7 @@ from ci_bench.records.results import Outcome, Status
 from ci_bench.report.once import once
 
 LEAST_CASES = 2
-"""Of one case, the case's own rows say it all."""
+"""Fewest cases of a mean: a single case's own rows are enough."""
 
 Sides = tuple[float | None, float | None]
 """A figure on head, and on base."""

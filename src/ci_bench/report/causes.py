@@ -87,7 +87,7 @@ def _is_blamed(cause: Cause) -> bool:
 
 
 def _sentences(cause: Cause, *, compiles: bool, name: Form, prose: Form) -> Iterator[str]:
-    """Of one arm; `compiles` says that it was judged to compile longer."""
+    """Yield the sentences of one arm; `compiles` says that it was judged to compile longer."""
     if cause.unknown:
         yield f"not explained: {prose(cause.unknown)}"
         return

@@ -20,7 +20,7 @@ NEXT_TIME = "Nothing to do: once base has these benchmarks, the next gate compar
 SET_UP = "Fix setup.commands or the build; the full log is in setup/ of the output folder."
 MORE_TIME = "Raise the budget (--budget, run.budget_s), or measure fewer cases (--filter)."
 _NOT_MEASURED = {(Rule.CASE_FAILED, True): SET_UP, (Rule.UNDECIDED, False): MORE_TIME}
-"""By the first finding's rule, and whether it is of the run as a whole."""
+"""Advice by the first finding's rule, and by whether it is of the whole run."""
 _AGAIN = "Run this case again:"
 _OF_PLANS = frozenset({Rule.CASE_REMOVED, Rule.CASE_REDUCED})
 """Rules of what was planned: measuring again answers nothing."""

@@ -112,5 +112,5 @@ def _doing(event: Event) -> str:
 
 
 def _whose(event: Event) -> str:
-    """Whose code, where there are two sides: `` of base``, `` of base and head``."""
+    """Name the side, if there are two: `` of base``, `` of base and head``."""
     return f" of {' and '.join(event.sides)}" if event.sides else ""

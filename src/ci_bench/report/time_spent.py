@@ -89,5 +89,8 @@ def _every(results: Results) -> list[Spent]:
 
 
 def _is_sample(spent: Spent) -> bool:
-    """Of what is timed in turns, and of what measures itself; peaks and compile latencies are of few calls."""
+    """Return whether it is timed in turns, or measures itself.
+
+    Peaks and compile latencies have only a few calls.
+    """
     return spent.phase is Phase.SAMPLES and spent.stage in {"time", "run"}

@@ -96,7 +96,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        """For the reader, who knows the metric by its title."""
+        """Describe it for the reader, who knows the metric by its title."""
         return f"{self.case} {self.title or self.metric} ({self.arm})"
 
     @property

@@ -110,7 +110,10 @@ class Laboratory:
 
 
 def laboratory(settings: Measuring) -> Laboratory:
-    """From flags to what comparing takes. Two commits are measured again by a search between them. Raises `BadConfig`."""
+    """Convert flags to the setup of a comparison. Raises `BadConfig`.
+
+    Two commits are measured again by a search between them.
+    """
     config, find = load_with_suites(settings)
     return Laboratory(
         config=config,

@@ -41,7 +41,7 @@ CANCELLED = {
     "cancelled": "the run was cancelled before its end",
     "stale": "GitHub abandoned the unfinished run",
 }
-"""By the same: why the check ends as cancelled."""
+"""Reasons for a cancelled check, by the same conclusions."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +61,7 @@ class Halt:
 
 
 def halted(context: Context, pulls: Pulls) -> Halt | None:
-    """Why a run is not judged; `None` if it is."""
+    """Explain why a run is not judged; `None` if it is."""
     ended = context.conclusion or ""
     if ended in SILENT:
         return Halt(reason=SILENT[ended], told=False)
@@ -73,7 +73,9 @@ def halted(context: Context, pulls: Pulls) -> Halt | None:
 
 
 def waits(client: Client, context: Context) -> str | None:
-    """Why the run that measures is not to be announced; `None` if it is under way. Raises `GitHubFailed`.
+    """Explain why the measuring run is not announced; `None` if it is under way.
+
+    Raises `GitHubFailed`.
 
     The event is older than we are: the run may wait for approval, or have ended, by now.
     """
@@ -227,7 +229,10 @@ class Expecting:
             return Commits(accepted=(), words=f"GitHub does not report which commit it should be: {error}")
 
     def _of_head(self, commit: str) -> "Commits":
-        """As `engine.trees.bases` chooses: head's first parent on the target branch, else where head left it."""
+        """Return the base that `engine.trees.bases` chooses.
+
+        That is head's first parent on the target branch, else where head left it.
+        """
         from ci_bench.judge.binding import Commits
 
         publishing = self.publishing

@@ -350,7 +350,7 @@ def _write_reports(judged: Judged, outcomes: Sequence["Outcome"], settings: Publ
 
 
 def _closed(outcomes: Sequence["Outcome"]) -> tuple[str, ...]:
-    """Why something could not be written to GitHub although the token may."""
+    """List the reasons why GitHub could not be written to, although the token may write."""
     from ci_bench.github.outcomes import State
 
     return tuple(f"no {one.part}: {one.detail}" for one in outcomes if one.state is State.CLOSED)

@@ -21,12 +21,12 @@ from ci_bench.report.html.tables import identifier, scrolling
 from ci_bench.report.text import UNKNOWN, percent
 
 LEAST_CASES = 12
-"""Of fewer, the list of cases says as much."""
+"""Fewest cases of a map; for fewer, the list of cases is enough."""
 MOST_VALUES = 20
-"""Of a parameter; a map with more is unreadable."""
+"""Most values of a parameter; a map with more is unreadable."""
 MOST_MAPS = 12
 STEPS = (0.01, 0.02, 0.05, 0.1)
-"""From these changes on a cell is coloured, and more."""
+"""Changes from which a cell is coloured, and coloured more strongly."""
 
 Values = Mapping[str, str]
 
