@@ -122,7 +122,7 @@ def functions_of(folder: Path, tree: Callable[[], Tree]) -> Functions:
 
 
 def finder(suites: Mapping[str, Suite]) -> Callable[[str], Suite]:
-    """Finds a suite by name: one of `suites`, a built-in one, or one that is installed."""
+    """Find a suite by name: one of `suites`, a built-in one, or one that is installed."""
     return lambda name: suites[name] if name in suites else find_suite(name)
 
 

@@ -163,7 +163,7 @@ class Fastrnns(Settings):
 
     @classmethod
     def of(cls, flags: argparse.Namespace, environ: Mapping[str, str], here: Path) -> Self:
-        """Raises `BadInput` if a flag's value is out of its range, or names nothing that is known."""
+        """Raise `BadInput` if a flag's value is out of its range, or names nothing that is known."""
         from ci_bench.fastrnns_flags import read_flags
 
         return cls(environ=environ, here=here, request=read_flags(flags), filter=tuple(flags.filter), output=flags.output)

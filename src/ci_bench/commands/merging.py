@@ -47,7 +47,7 @@ def merge(settings: Merging) -> int:
 
 
 def _require_apart(output: Path, runs: Sequence[Path]) -> None:
-    """Raises `CannotMerge` if the merged documents would take the place of a run's own."""
+    """Raise `CannotMerge` if the merged documents would replace a run's own."""
     if output.resolve() in {folder.resolve() for folder in runs}:
         raise CannotMerge(f"--output {output}: this is the folder of a merged run; choose another one")
 

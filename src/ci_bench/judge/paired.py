@@ -155,7 +155,7 @@ def _picked(values: Values, places: Sequence[int]) -> Values:
 def _layout(blocks: tuple[int, ...]) -> tuple[tuple[int, ...] | None, int]:
     """Return the order that sorts samples by block, and the block size.
 
-    The order is `None` if they are sorted, the size 0 if blocks differ.
+    The order is `None` if they are sorted, the size 0 if blocks differ in size.
     """
     sizes = {*Counter(blocks).values()}
     order = tuple(sorted(range(len(blocks)), key=blocks.__getitem__))
@@ -281,7 +281,7 @@ class Turns:
 
 
 def turns_of(lines: Sequence[Line], learned: Learned, rule: Rule, slots: SlotsOfCases = MappingProxyType({})) -> Turns:
-    """Prepares lines that have both sides, for `rule` with the thresholds of each; `slots` is what `devices.slots_of` says.
+    """Prepare lines that have both sides, for `rule` with the thresholds of each; `slots` is what `devices.slots_of` says.
 
     The threshold is the smallest change that is flagged, and twice of it what must not be called unchanged.
     """

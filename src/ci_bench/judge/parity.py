@@ -180,7 +180,7 @@ def _bitwise(twins: Twins) -> bool:
 
 
 def _finding(twins: Twins, masks: Masks, scores: tuple[Score, ...], steps: int) -> ParityFinding:
-    """Puts the scores (none: equal in every bit) into words."""
+    """Put the scores (none: equal in every bit) into words."""
     broken = min((s for s in scores if s.first_step is not None), key=lambda s: s.first_step or 0, default=None)
     first, last = (_apart(twins, broken.signal, step) if broken else None for step in (_step(broken), steps - 1))
     compared = twins.compared(steps)

@@ -354,7 +354,7 @@ class Tally:
 
 
 def tally(cases: Iterable[CaseComparison]) -> Tally:
-    """Counts the gating metrics of these cases."""
+    """Count the gating metrics of these cases."""
     verdicts, resolvable = [], []
     for case in cases:
         for pair in case.pairs:
