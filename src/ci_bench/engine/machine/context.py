@@ -1,4 +1,6 @@
-"""Opens a context on a GPU, computes one number, and says in words what is in the way. A script, for a process of its own.
+"""Open a context on a GPU, compute one number, and describe any obstacle.
+
+A script with its own process.
 
 Run as ``python -m ci_bench.engine.machine.context``, before anything is measured: by the action, in the image, with the GPUs that
 it was given. Ends with 0, or with 3 and the words on stderr.

@@ -1,7 +1,10 @@
-"""Which device a run will measure on, as far as the parent can know before anything touches it, and whether it is the one meant.
+"""Find the device that a run will measure on, and check that it is the intended one.
 
-Asks the vendors' libraries alone: no torch, no context on a GPU. How torch numbers GPUs is the vendor's to know. What cannot be
-known is not guessed: the worker that looks at the machine tells it later.
+Runs in the parent, before anything touches a device.
+
+Asks only the vendors' libraries: no torch, no context on a GPU. How torch numbers GPUs is the
+vendor's to know. Unknown values are not guessed: the worker that probes the machine reports them
+later.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,11 +35,11 @@ def configured_key(device: str, gpus: Sequence[Cards], environ: Mapping[str, str
 def refusal(
     environment: Environment, gpus: Sequence[Cards], environ: Mapping[str, str], *, device: str, required: str = ""
 ) -> str:
-    """Why a machine that a worker saw is not the one that was asked for; empty if it is.
+    """Return why a machine that a worker saw is not the requested one; empty if it is.
 
-    `device` is the configured one, `required` a kind of device that whoever started the run has provided for it. Where GPUs are
-    here and visible, `auto` never means the CPU, unless nothing of the plan computes with torch. Who hides all of them
-    (``CUDA_VISIBLE_DEVICES=``) asks for the CPU.
+    `device` is the configured device; `required` is a kind of device that the caller has provided
+    for the run. If GPUs are present and visible, `auto` never means the CPU, unless nothing in the
+    plan computes with torch. Hiding all of them (``CUDA_VISIBLE_DEVICES=``) selects the CPU.
     """
     told, torch_is_there = environment.identity.get("device"), environment.identity.get("threads") is not None
     if device != "auto" or told == "cuda" or not torch_is_there:
@@ -55,7 +58,7 @@ def refusal(
 
 
 def _why_not(environment: Environment, cards: Cards) -> str:
-    """What torch and the vendor's library say, and what helps."""
+    """Return what torch and the vendor's library report, and what helps."""
     vendor, identity = cards.vendor, environment.identity
     version, toolkit_version = identity.get("torch"), identity.get(vendor.torch_build)
     words = str(environment.condition.get("cuda_trouble") or f"it sees no {vendor.toolkit} device")

@@ -1,8 +1,8 @@
-"""How much energy a step takes: power by a counter of energy over a stretch of nothing but such steps, times a step's duration.
+"""Energy per step: power by an energy counter over uninterrupted steps, times a step's duration.
 
-A GPU's counter moves in steps of its own, of about 100 ms: between two moments of ours it is off by as much. From one of its
-movements to another it is exact, so that power is taken between the first and the last that were seen. What a counter cannot
-tell is unknown, with the reason, and never 0 J.
+A GPU's counter is updated about every 100 ms, so between two arbitrary moments it is off by as
+much. Between two of its updates it is exact, so power is taken between the first and the last
+update seen. If a counter gives no answer, the figure is unknown, with the reason, and never 0 J.
 """
 
 import statistics
@@ -20,9 +20,9 @@ RAMP_S = 0.25
 LEAST_MOVES = 8
 """Of the counter, for a stretch to tell: looked at every 5 ms, its ends are then known to half a per cent at steps of 100 ms."""
 FASTER = 1.1
-"""How much faster than as sampled steps may be in a stretch, for the two to be of one kind of step."""
+"""The largest ratio of a stretch's speed to the samples' for both to be the same kind of step."""
 IMPOSSIBLE = 1.5
-"""How much faster than the fastest sample they cannot be."""
+"""The largest possible ratio of a stretch's speed to the fastest sample's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,15 +47,15 @@ class Stretch:
     temperature_c: float | None = None
 
 
-class Uncountable(Exception):  # noqa: N818 - it says why there is no figure
-    """Why a stretch tells no power."""
+class Uncountable(Exception):  # noqa: N818 - it says why the figure is missing
+    """The reason why a stretch yields no power."""
 
 
 def mean_power_w(counts: Sequence[Count]) -> float:
     """Energy over time between the first and the last movement of the counter after the ramp.
 
     Raises:
-        Uncountable: nothing counts, the counter began anew, or it moved too seldom.
+        Uncountable: no counter, the counter was reset, or it moved too seldom.
     """
     known = [(count.at_s, count.joules) for count in counts if count.joules is not None]
     if len(known) < len(counts) or not known:
@@ -78,7 +78,7 @@ def energy(
 ) -> tuple[tuple[Metric, ...], Check]:
     """Joules per step and per item of one arm in one launch, and how they were counted.
 
-    `told` is what the worker measured, `unmet` why there are no stretches.
+    `told` is what the worker measured, `unmet` why the stretches are missing.
     """
     steps = [one for one in told if one.arm == arm and one.name == STEP_TIME.name and one.launches[0].values]
     try:
@@ -100,7 +100,7 @@ def energy(
 
 
 class _Untrue(Exception):  # noqa: N818 - it says what cannot be
-    """What a worker says, and its own samples contradict."""
+    """A worker's claim that its own samples contradict."""
 
 
 def _joules(stretches: Sequence[Stretch], samples_s: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:

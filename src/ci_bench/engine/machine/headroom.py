@@ -1,7 +1,7 @@
-"""What this machine has to spare beside one side's work: cores and memory, of the machine or of the container around.
+"""Find the cores and memory, of machine or container, that one side's work leaves free.
 
-Stages whose time nobody looks at may run on base and head at once where both fit, and on the CPU compilations, each side on cores
-of its own; `stages` asks here whether they do.
+Stages that are not timed may run on base and head simultaneously if both fit. On the CPU,
+compilations may too, each side on separate cores. `stages` asks this module whether they fit.
 """
 
 import os
@@ -15,11 +15,14 @@ CGROUP = Path("/sys/fs/cgroup")
 DEVICES = Path("/sys/devices")
 MEMORY = Path("/proc/meminfo")
 LEFT = 0.5
-"""The share of the memory that was free at first which has to stay free while two sides work: each alone may need that much."""
+"""The share of initially free memory that must stay free while two sides work.
+
+Either side may need that much.
+"""
 
 
 def cores(cgroup: Path = CGROUP) -> int:
-    """How many cores this process may use at once: its affinity, and the quota of its container (cgroup v2)."""
+    """Return the number of usable cores, by affinity and the container's quota (cgroup v2)."""
     allowed = len(os.sched_getaffinity(0))
     with suppress(OSError, ValueError):
         quota, period = (cgroup / "cpu.max").read_text().split()
@@ -28,7 +31,7 @@ def cores(cgroup: Path = CGROUP) -> int:
 
 
 def available_bytes(memory: Path = MEMORY, cgroup: Path = CGROUP) -> int | None:
-    """Memory that can still be had without swapping, by the machine and by the container's limit; `None` where nobody says."""
+    """Return the memory available without swapping (machine and container); `None` if unknown."""
     found = []
     with suppress(OSError, ValueError, StopIteration):
         line = next(line for line in memory.read_text().splitlines() if line.startswith("MemAvailable:"))
@@ -42,7 +45,7 @@ def available_bytes(memory: Path = MEMORY, cgroup: Path = CGROUP) -> int | None:
 
 
 def total_bytes(memory: Path = MEMORY, cgroup: Path = CGROUP) -> int | None:
-    """The memory of this machine, or what its container may have of it; `None` where nobody says."""
+    """Return this machine's memory, or its container's limit; `None` if unknown."""
     found = []
     with suppress(OSError, ValueError, StopIteration):
         line = next(line for line in memory.read_text().splitlines() if line.startswith("MemTotal:"))
@@ -53,7 +56,10 @@ def total_bytes(memory: Path = MEMORY, cgroup: Path = CGROUP) -> int | None:
 
 
 def has_cores_for_two(options: RunOptions, *, device: str) -> bool:
-    """Whether two sides may work at once: on a GPU where each has a core for itself, on the CPU where each has its threads."""
+    """Return whether two sides may work simultaneously.
+
+    On a GPU each needs one core, on the CPU its threads.
+    """
     each = 1 if device.startswith("cuda") else options.threads
     return each is not None and cores() >= 2 * each
 
@@ -84,11 +90,11 @@ def shares_of_cores(sides: int) -> tuple[tuple[int, ...], ...]:
 
 @dataclass(slots=True)
 class Headroom:
-    """Memory while two sides work at once, from what was `free` before they did (bytes; `None` is unknown)."""
+    """Memory while two sides work, from what was `free` before (bytes; `None` is unknown)."""
 
     free: int | None = field(default_factory=available_bytes)
 
     def is_short(self) -> bool:
-        """Whether so little is left that one of them had better wait; never where nobody says how much there is."""
+        """Return whether memory is so short that one side should wait; never if it is unknown."""
         left = available_bytes()
         return self.free is not None and left is not None and left < LEFT * self.free

@@ -1,8 +1,9 @@
-"""What the machine is like while samples are taken, and when they have to be taken again.
+"""Judge the machine's condition while samples are taken, and decide if they must be taken again.
 
-Owns what a reading is, and judges by pure functions; `monitor` reads. What could not be read is `None`, and what is unknown
-taints nothing. On the CPU nothing does: other work comes and goes there all the time, so that its condition is recorded, and the
-order of turns has to make it harmless.
+Defines a reading and judges it by pure functions; `monitor` does the reading. A value that could
+not be read is `None`, and unknown values taint nothing. On the CPU nothing does: other work comes
+and goes there all the time. Its condition is recorded, and the order of turns has to make it
+harmless.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,11 +13,14 @@ from ci_bench.gpus.protocol import Cause, Reason
 from ci_bench.records.results import Fact, SideName
 
 HARMFUL = (Cause.HARDWARE, Cause.THERMAL)
-"""Causes of low clocks that are no normal state. A power cap is one on loaded data-centre GPUs."""
+"""Causes of low clocks that are not a normal state.
+
+A power cap is normal on loaded data-centre GPUs.
+"""
 THERMAL_SHARE = 0.01
 """Heat that kept the clocks down for more than this share of the time counts."""
 UNEVEN_CLOCKS = 0.02
-"""How far the mean clocks of base and head may be apart under one arm in one block."""
+"""The largest accepted difference between mean clocks of base and head for one arm and block."""
 SHOWN_PIDS = 5
 Seat = tuple[SideName, int]
 """A side, and the place of one of its arms."""
@@ -49,9 +53,10 @@ class Reading:
 
 
 def taint(before: Reading, after: Reading, own: frozenset[int] | None) -> str | None:
-    """Why samples taken between two readings have to be taken again, or `None`.
+    """Return why samples between two readings must be taken again, or `None`.
 
-    `own` is what `Monitor.residents` told. A reason that holds at one of the two moments counts, and so does heat between them.
+    `own` comes from `Monitor.residents`. A reason that holds at one of the two moments counts, and
+    so does heat between them.
     """
     held = dict.fromkeys((*(before.reasons or ()), *(after.reasons or ())))
     harmful = [reason.word for cause in HARMFUL for reason in held if reason.cause is cause]
@@ -66,11 +71,12 @@ def taint(before: Reading, after: Reading, own: frozenset[int] | None) -> str | 
 
 
 def uneven_clocks(readings: Mapping[Seat, Sequence[Reading]]) -> str | None:
-    """Where the sides of one block did not have the same clocks under the same arm, in words, or `None`.
+    """Describe a block whose sides had different clocks under the same arm, or return `None`.
 
-    `readings` holds, by side and arm, what was read at the end of each turn. Arms are never compared with each other: what draws
-    more power runs at a lower clock, and so does a side that draws more, which is why clocks under a power cap are no sign of
-    another machine. A GPU that had already gone idle then, or may have, says nothing about the turn, and is left out.
+    `readings` holds the readings at the end of each turn, by side and arm. Arms are never compared
+    with each other: an arm that draws more power runs at a lower clock. So does a side that draws
+    more, so clocks under a power cap do not show another machine. A GPU that had already gone idle
+    at that moment, or may have, tells nothing about the turn and is left out.
     """
     found = []
     for arm in dict.fromkeys(arm for _, arm in readings):
@@ -148,7 +154,7 @@ def spell(reasons: tuple[Reason, ...]) -> str:
 
 
 def processes(pids: frozenset[int]) -> str:
-    """How many there are, and their numbers."""
+    """Return the number of processes and their PIDs."""
     shown = ", ".join(map(str, sorted(pids)[:SHOWN_PIDS]))
     more = ", …" if len(pids) > SHOWN_PIDS else ""
     return f"{len(pids)} process{'es' if len(pids) > 1 else ''} ({shown}{more})"

@@ -3,9 +3,10 @@
 Two runs that share a device measure each other. The lock is `flock(2)` on a file: the kernel lets go of it when its holder ends,
 however that ends. It holds between all processes, users and containers that see the same folder, by whatever path.
 
-First come, first served: who waits holds a lock on a numbered file, its ticket, and takes the device once no smaller number is
-held, so that a waiter that was killed keeps nobody waiting. Where no lock can be made, that is said, and measuring goes on: other
-processes are noticed all the same (see `monitor`). Which device a run will measure on, `devices` finds out.
+First come, first served. Each waiter holds a lock on a numbered file, its ticket, and takes the
+device once no smaller number is locked. So a killed waiter delays no one. If no lock can be made,
+the run reports it and continues: `monitor` still notices other processes. `devices` finds out which
+device a run will measure on.
 """
 
 import fcntl
@@ -30,18 +31,18 @@ logger = logging.getLogger(__name__)
 DEFAULT_FOLDER = Path("/tmp/ci-bench-locks")  # noqa: S108 - shared by all users on purpose, and made safe for that below
 LOOK_S = 0.2
 TELL_S = 60.0
-"""How often a wait is told of."""
+"""Seconds between two messages about a wait."""
 MOST_PIDS = 1 << 22
-"""What Linux numbers processes up to (proc(5), pid_max); a longer number is none."""
+"""The upper limit of Linux process numbers (proc(5), pid_max); a longer number is invalid."""
 MOST_BYTES = 1000
 MOST_TICKETS = 100_000
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _RUN = re.compile(r"[A-Za-z0-9 ._/#@-]{1,120}")
-"""What a run may call itself."""
+"""The names that a run may use for itself."""
 
 
 def device_key(environment: Environment, gpus: Sequence[Cards] = (), *, boot_id: Path = BOOT_ID) -> str:
-    """What tells devices apart, from what a worker saw: a GPU's UUID, which is unique, or the host that a CPU is in."""
+    """Return a device's key from what a worker saw: a GPU's UUID, or the host of a CPU."""
     if environment.identity.get("device") == "cuda":
         return gpu_key(str(environment.condition.get("gpu_uuid") or environment.identity.get("gpu") or "unknown"), gpus)
     return cpu_key(boot_id=boot_id)
@@ -85,8 +86,8 @@ def device_lock(
 ) -> Iterator[None]:
     """Hold a device for the block; wait for it at most `limit_s` seconds, behind those that came before.
 
-    A wait is told of at once and each minute: for whom, for how long so far, and the place in the queue. `run` is what this one
-    is called where others wait for it.
+    A wait is reported immediately and each minute: the holder, the time so far, and the place in
+    the queue. `run` is the name that other waiters see.
 
     Raises:
         DeviceBusy: another run still holds it then.
@@ -113,7 +114,7 @@ def _open(folder: Path, key: str) -> int | None:
     with suppress(OSError):
         with suppress(FileExistsError):
             folder.mkdir(parents=True)
-            folder.chmod(0o1777)  # for every user; sticky, so that none removes another's
+            folder.chmod(0o1777)  # for every user; sticky: only owners remove files
         with suppress(FileExistsError):
             return _made(path)
         return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
@@ -129,7 +130,10 @@ def _made(path: Path) -> int:
 
 @dataclass(kw_only=True, slots=True)
 class _Queue:
-    """Who waits for one device. `device` is its lock file, open; `ticket` and `number` are this run's own, while it waits."""
+    """The waiters for one device.
+
+    `device` is its open lock file; `ticket` and `number` belong to this run while it waits.
+    """
 
     folder: Path
     key: str
@@ -138,11 +142,14 @@ class _Queue:
     number: int = 0
 
     def ahead(self) -> int:
-        """How many runs that still live came before this one."""
+        """Return how many live runs came before this one."""
         return sum(self._is_held(number) for number in self._numbers() if number < self.number)
 
     def take(self) -> bool:
-        """Take the device, where nobody holds it. A lock on a file that somebody has removed is none: the new file counts."""
+        """Take the device if it is free.
+
+        A lock on a file that someone has removed is invalid: the new file counts.
+        """
         try:
             fcntl.flock(self.device, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -151,15 +158,17 @@ class _Queue:
             return True
         another = _open(self.folder, self.key)
         if another is None:
-            return True  # nothing better can be had
+            return True  # the best available
         os.close(self.device)
         self.device = another
         return False
 
     def join(self) -> None:
-        """Take the next number. Where that can't be done (a full disk, say), this run waits without a place of its own.
+        """Take the next number.
 
-        The file is locked before it gets its number: others never see a number that nobody holds yet.
+        If that fails (for example on a full disk), this run waits without a place.
+
+        The file is locked before it gets its number, so others never see a number without a lock.
         """
         with suppress(OSError):
             unnumbered = self.folder / f"{self.key}.{secrets.token_hex(8)}"
@@ -188,13 +197,13 @@ class _Queue:
             self.ticket = None
 
     def _is_there(self) -> bool:
-        """Whether the lock file that is open is the one that others will open."""
+        """Return whether the open lock file is the one that others will open."""
         with suppress(OSError):
             return os.path.samestat(os.fstat(self.device), (self.folder / f"{self.key}.lock").lstat())
         return False
 
     def _numbers(self) -> list[int]:
-        """All tickets that lie there, in order."""
+        """Return all tickets in the folder, in order."""
         with suppress(OSError):
             names = (entry.name.split(".") for entry in os.scandir(self.folder) if entry.name.startswith(f"{self.key}."))
             found = (parts[-2] for parts in names if len(parts) == 3 and parts[-1] == "ticket")  # noqa: PLR2004 - key, number, kind
@@ -202,7 +211,7 @@ class _Queue:
         return []
 
     def _is_held(self, number: int) -> bool:
-        """Whether the holder of a ticket lives; a dead one's is taken away, where that is ours to do."""
+        """Return whether the holder of a ticket lives; remove a dead one's ticket if permitted."""
         with suppress(OSError):
             other = os.open(self._path(number), os.O_RDONLY | os.O_NOFOLLOW)
             try:
@@ -228,7 +237,7 @@ def _take(
 ) -> None:
     begun = clock()
     deadline, tell_at = begun + limit_s, begun
-    queue.number = 1 << 30  # behind whoever waits
+    queue.number = 1 << 30  # behind all waiters
     joined = False
     try:
         while queue.ahead() or not queue.take():
@@ -251,7 +260,7 @@ def _take(
 
 
 def _wait(queue: _Queue, holder: str, *, waited_s: float, limit_s: float) -> str:
-    """What is said of a wait."""
+    """Return the message about a wait."""
     ahead = queue.ahead()
     before = f"; {ahead} more {'runs wait' if ahead > 1 else 'run waits'} before this one" if ahead else ""
     so_far = f" for {waited_s:.0f} s so far" if waited_s >= TELL_S / 2 else ""
@@ -271,7 +280,7 @@ def _sign(descriptor: int, run: str) -> None:
 
 
 def _holder(descriptor: int) -> str:
-    """Who holds it, as far as can be told; the file may be anyone's."""
+    """Return the holder, as far as detectable; the file may be anyone's."""
     with suppress(OSError, ValueError, RecursionError):
         told = json.loads(os.pread(descriptor, MOST_BYTES, 0))
         if (

@@ -1,7 +1,7 @@
 """Reads the machine's state while samples are taken: the GPU through `gpus`, the host's CPUs through /proc and /sys.
 
-Runs in the parent, between blocks of samples and never beside one: it opens no CUDA context and touches no worker. What cannot
-be read is `None`. What a reading means is judged in `health`.
+Runs in the parent, only between blocks of samples: it opens no CUDA context and touches no worker.
+Values that cannot be read are `None`. `health` judges what a reading means.
 """
 
 import logging
@@ -23,7 +23,10 @@ from ci_bench.records.results import Fact, Lane, Launch, Metric
 
 CPU_CLOCK = re.compile(r"^processor\s*:\s*(\d+)$(?:(?!^processor).)*?^cpu MHz\s*:\s*([\d.]+)$", re.MULTILINE | re.DOTALL)
 STEAL = 7
-"""Where the first line of /proc/stat has the time that the hypervisor gave to others; all before it is ours (proc_stat(5))."""
+"""The index of the time that the hypervisor gave to others in the first line of /proc/stat.
+
+All fields before it are ours (proc_stat(5)).
+"""
 
 
 class Host:
@@ -54,16 +57,21 @@ class Host:
         return sum(spent), spent[STEAL]
 
     def throttled_s(self) -> float | None:
-        """For how many seconds a CPU quota has held this control group (version 2); `None` where there is no quota."""
+        """Return the seconds that a CPU quota has throttled this control group (version 2).
+
+        `None` without a quota.
+        """
         group = re.search(r"^0::/(.*)$", self._text("proc/self/cgroup"), re.MULTILINE)
         stat = self._text(f"sys/fs/cgroup/{group[1] if group else ''}/cpu.stat") or self._text("sys/fs/cgroup/cpu.stat")
         found = re.search(r"^throttled_usec (\d+)$", stat, re.MULTILINE)
         return int(found[1]) / 1e6 if found else None
 
     def energy_j(self) -> float | None:
-        """What all packages have drawn since some moment, by RAPL; `None` where there is none, or only root may read it.
+        """Return the energy of all packages since some moment, by RAPL.
 
-        Each counter begins anew at a value of its own: take differences, and none of what shrank.
+        `None` without RAPL, or if only root may read it.
+
+        Each counter wraps at its own maximum: use differences, and discard negative ones.
         """
         zones = sorted((self._root / "sys/class/powercap").glob("intel-rapl:[0-9]*"))
         packages = [zone for zone in zones if self._text(f"sys/class/powercap/{zone.name}/name").startswith("package")]
@@ -71,7 +79,7 @@ class Host:
         return sum(map(int, told)) / 1e6 if told and all(map(str.isdecimal, told)) else None
 
     def involuntary_switches(self, pids: Iterable[int]) -> int | None:
-        """How often these processes' threads were taken off a CPU, while they wanted to go on; `None` where none can be read."""
+        """Return how often threads of these processes were preempted; `None` if unreadable."""
         told = [
             int(found[1])
             for pid in pids
@@ -117,7 +125,10 @@ class Monitor:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the reader should know about the readings, each said once; they are logged as warnings, too."""
+        """Return remarks about the readings for the reader, each once.
+
+        They are logged as warnings, too.
+        """
         return tuple(self._notes.values())
 
     def read(self, workers: Iterable[int] = ()) -> Reading:
@@ -159,7 +170,10 @@ class Monitor:
         return Count(at_s=self._clock(), joules=counter.energy_j())
 
     def metrics(self, glances: Mapping[int, Sequence[Reading]], *, arm: str, launch: int) -> tuple[Metric, ...]:
-        """The metrics in `SEEN` of one arm: the mean of its looks in each block; none of what was not told in any."""
+        """Return the metrics in `SEEN` of one arm, the mean of the looks in each block.
+
+        Metrics without any reading are omitted.
+        """
         found = []
         for kind, of in SEEN.items():
             means = {block: mean for block, taken in glances.items() if (mean := of(taken)) is not None}
@@ -169,16 +183,20 @@ class Monitor:
         return tuple(found)
 
     def vacate(self) -> None:
-        """Call while no worker of ours is on the GPU: whoever is there now is not ours, and is said once to be there."""
+        """Call while none of our workers is on the GPU.
+
+        Processes there now are foreign, and reported once.
+        """
         self._vacant = self._gpu.pids() if self._gpu else None
         if self._vacant:
             self._note("crowded", f"others use the GPU before measuring, {processes(self._vacant)}: they may affect the times")
 
     def residents(self) -> frozenset[int] | None:
-        """Call once all workers of a launch are warm: whoever came since `vacate` is ours.
+        """Call once all workers are warm: processes that appeared since `vacate` are ours.
 
-        Returns the processes that may be there from now on (ours, and those that were there before), for `taint`; `None` where
-        the driver does not tell. Its numbers may be the host's and ours the container's, so that the two are never compared.
+        Returns the processes that may be there from now on (ours, and those that were there
+        before), for `taint`; `None` if the driver does not list them. The driver may use the host's
+        numbers while ours are the container's, so the two are never compared.
         """
         here = self._gpu.pids() if self._gpu else None
         if here is None or self._gpu is None:
@@ -188,15 +206,15 @@ class Monitor:
         return here | (self._vacant or frozenset())
 
     def settle(self) -> None:
-        """All workers of a launch are warm: from now on, `taint` counts whoever comes as foreign."""
+        """Mark all workers of a launch as warm: from now on `taint` counts new ones as foreign."""
         self._own = self.residents()
 
     def taint(self, before: Reading, after: Reading) -> str | None:
-        """Why samples taken between two readings have to be taken again, or `None`."""
+        """Return why samples between two readings must be taken again, or `None`."""
         return taint(before, after, self._own)
 
     def uneven(self, glances: Mapping[Seat, Sequence[Reading]]) -> str | None:
-        """Where the sides of a block did not have the same clocks, by the looks after their turns, or `None`."""
+        """Describe different clocks of a block's sides after their turns, or return `None`."""
         return uneven_clocks(glances)
 
     def facts(self, reading: Reading) -> dict[str, Fact]:
@@ -230,7 +248,8 @@ def open_monitor(
 ) -> Monitor:
     """The monitor of a device string, or of the identity's `device`; `gpu_uuid` is the condition's fact of that name.
 
-    Never fails: where the GPU cannot be reached, the monitor reads the host alone, taints nothing, and has a note that says why.
+    Never fails: if the GPU cannot be reached, the monitor reads only the host, taints nothing, and
+    has a note with the reason.
     """
     host = host or Host()
     if not device.startswith("cuda"):

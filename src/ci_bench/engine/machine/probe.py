@@ -1,6 +1,6 @@
 """Looks at the machine a worker runs on: identity (may two runs be compared?) and condition (what was it like?).
 
-Runs in a worker, since it touches the GPU. What cannot be found out is `None`.
+Runs in a worker, since it touches the GPU. Unknown values are `None`.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ SWITCHES = frozenset(
 )
 FAMILIES = ("NCCL_", "TORCHINDUCTOR_", "TRITON_")
 PLACES = frozenset({"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_HOME"})
-"""Where caches lie: each side has its own, and no number depends on it."""
+"""Variables with the folders of caches. Each side has its own, and no number depends on them."""
 
 
 def probe_environment(device: str, options: RunOptions | None = None) -> dict[str, Facts]:
@@ -57,7 +57,10 @@ def probe_environment(device: str, options: RunOptions | None = None) -> dict[st
 
 
 def _manner(options: RunOptions, *, on_gpu: bool) -> Facts:
-    """How is measured where it is out of the ordinary. What is left out is not so, or of the first contract (older results)."""
+    """Return the measuring options that are out of the ordinary.
+
+    An omitted option is off, an omitted contract is the first one (older results).
+    """
     manner = {"flush_l2": on_gpu and options.flush_l2, "cuda_graph": on_gpu and options.cuda_graph}
     copies: Facts = {"rotate": options.rotate} if options.rotate > 1 else {}
     numbers = {"timing_contract": CONTRACT, "memory_contract": 1 if on_gpu else memory.CONTRACT}
@@ -106,7 +109,10 @@ def _rocm(version: object) -> Facts:
 
 
 def _cuda_trouble() -> Facts:
-    """Why a torch that was built for GPUs cannot use one, in its own words; nothing where it can, or was not built for any."""
+    """Return torch's reason why it cannot use a GPU.
+
+    Empty if it can, or if it was not built for GPUs.
+    """
     import torch
 
     if not vendors.torch_builds(torch.version):
@@ -150,7 +156,7 @@ def _gpu(device: str) -> tuple[Facts, Facts]:
 
 
 def _gpu_facts(uuid: str) -> tuple[Facts, Facts]:
-    """What the driver tells of the GPU with this UUID: for the identity, and for the condition."""
+    """Return the driver's facts on the GPU with this UUID: for the identity and the condition."""
     try:
         gpu = vendors.open_gpu(uuid)
     except GpuUnreachable:
@@ -186,7 +192,10 @@ def _cpu_model() -> str | None:
 
 
 def _machine() -> str | None:
-    """What tells this machine from its twins, in containers as well, until it boots again: a digest of that boot's id."""
+    """Return a digest of the boot's id.
+
+    It distinguishes this machine from identical ones, in containers as well, until the next boot.
+    """
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return hashlib.sha256(f"ci-bench {boot}".encode()).hexdigest()[:16]

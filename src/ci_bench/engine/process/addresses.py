@@ -1,9 +1,11 @@
-"""Where the memory of a launch's processes lies: drawn anew for each launch, and the same for both sides of it.
+"""Place the memory of a launch's processes: at random for each launch, the same for both sides.
 
-How fast code runs depends on where it and its data happen to lie: the size of the environment alone can flip a conclusion
-(Mytkowicz et al., "Producing Wrong Data Without Doing Anything Obviously Wrong!", ASPLOS 2009). With a place of its own for each
-side, processes of the same code differ by several percent where a step is many small operators. With one for both, most of that
-cancels in their ratio, and since every launch has another, none is preferred: common random numbers (docs/adr/0077).
+The speed of code depends on the addresses of code and data: a change in the size of the environment
+can flip a conclusion (Mytkowicz et al., "Producing Wrong Data Without Doing Anything Obviously
+Wrong!", ASPLOS 2009). If each side had separate random addresses, processes of the same code would
+differ by several percent when a step is many small operators. With shared addresses most of that
+cancels in their ratio. Since every launch draws new ones, none is preferred: common random numbers
+(docs/adr/0077).
 
 Owns both halves: what the parent draws, and what a server makes of it, which imports nothing else for that.
 """
@@ -21,13 +23,19 @@ ADDR_NO_RANDOMIZE = 0x0040000
 _AS_IT_IS, _REFUSED = 0xFFFFFFFF, -1
 _PAGE = 4096
 _MOST_PAGES = 1 << 20
-"""4 GiB of addresses, of which no page is ever touched: libraries of 2 MiB and more lie at multiples of that."""
+"""4 GiB of addresses, of which no page is ever touched.
+
+Libraries of 2 MiB and more are aligned to 2 MiB.
+"""
 _kept: list[mmap.mmap] = []
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Addresses:
-    """What decides where things lie: the seed of Python's hashes, bytes of the environment, and pages that are left out."""
+    """The values that determine addresses.
+
+    They are the seed of Python's hashes, bytes of the environment, and pages that are left out.
+    """
 
     hash_seed: int
     padding: int
@@ -48,16 +56,17 @@ def drawn(key: str) -> Addresses:
     """The addresses of a launch: the same for the same key."""
     import random
 
-    coin = random.Random(key)  # noqa: S311 - where things lie is no secret to what lies there
+    coin = random.Random(key)  # noqa: S311 - addresses need no secrecy from code at them
     return Addresses(hash_seed=coin.randrange(1 << 32), padding=coin.randrange(_PAGE), pages=coin.randrange(_MOST_PAGES))
 
 
 @contextmanager
 def started_alike() -> Iterator[int | None]:
-    """What this thread starts in the block the kernel does not lay out at random. Yields what it does else (personality(2)).
+    """Start this thread's processes without random layout in the block.
 
-    `None` where that can't be: a container's filter of system calls may refuse it (docker's default one does), and each side then
-    has a place of its own.
+    Yields the previous setting (personality(2)). Yields `None` if that is impossible: a container's
+    filter of system calls may refuse it (docker's default one does). Each side then has its own
+    addresses.
     """
     usual = _personality(_AS_IT_IS)
     allowed = _personality(usual | ADDR_NO_RANDOMIZE) != _REFUSED
@@ -69,7 +78,10 @@ def started_alike() -> Iterator[int | None]:
 
 
 def take_place(environ: Mapping[str, str]) -> None:
-    """In a server that has imported nothing yet: leave out the pages that were drawn, so that what comes lies beyond."""
+    """Leave out the drawn pages, so later memory is beyond them.
+
+    Call in a server that has imported nothing yet.
+    """
     pages = int(environ.get(LEFT_OUT, "0").split()[0])
     with suppress(OSError):  # where addresses are limited, things lie where they lie
         if pages:

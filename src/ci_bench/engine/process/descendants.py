@@ -1,4 +1,4 @@
-"""What a process started, directly or not: waited for, adopted when its parents end, and ended to the last.
+"""Wait for a process's descendants, adopt them when their parents end, and kill them all.
 
 A process that leaves its session, its group and its parent (a daemon) keeps one tie: the kernel hands an orphan to its nearest
 ancestor that asked for it (PR_SET_CHILD_SUBREAPER), whatever it did to its environment or name.
@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 """From linux/prctl.h: prctl(2)."""
 PATIENCE_S = 5.0
-"""How long a process that was killed may take to go: the kernel frees its memory meanwhile."""
+"""The time that a killed process may take to end: the kernel frees its memory meanwhile."""
 PAUSE_S = 0.002
 LOOK_S = 0.02
-"""How often processes are looked at whose end the kernel does not tell: measured ones may run meanwhile."""
+"""The polling interval for processes whose end the kernel does not report.
+
+Measured processes may run meanwhile.
+"""
 
 
 def prctl(option: int, value: int) -> None:
@@ -43,9 +46,10 @@ def ends_within(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
 
 
 def ended_of(children: Collection[int], seconds: float) -> list[int]:
-    """Those of these children that have ended, once there is one, or so much time is over. They are still to be waited for.
+    """Return which of these children have ended, once one has, or the time is over.
 
-    Their descriptors tell at once (pidfd_open(2), from Linux 5.3); elsewhere they are looked at every `LOOK_S`.
+    They must still be waited for. Their descriptors report it immediately (pidfd_open(2), from
+    Linux 5.3); elsewhere they are polled every `LOOK_S`.
     """
     with ExitStack() as stack:
         try:
@@ -118,7 +122,8 @@ def end_children(spared: Iterable[int], patience_s: float = PATIENCE_S) -> tuple
 def own_children() -> Iterator[int]:
     """The processes whose parent is this one, by /proc/PID/stat (proc(5)); a name in it may hold spaces and parentheses.
 
-    As a rule there is none, and the kernel says so in one call: to look at all processes of the machine takes milliseconds.
+    Usually this process has no children, and the kernel reports that in one call: inspecting all
+    processes of the machine takes milliseconds.
     """
     if not has_children():
         return
@@ -129,7 +134,7 @@ def own_children() -> Iterator[int]:
 
 
 def has_children() -> bool:
-    """Whether this process has a child, dead or alive."""
+    """Return whether this process has a child, dead or alive."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

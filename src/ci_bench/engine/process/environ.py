@@ -17,7 +17,7 @@ ALWAYS = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"
 
 
 def worker_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What of the caller's environment a worker may see."""
+    """Return the variables of the caller's environment that a worker may see."""
     return {name: value for name, value in environ.items() if not _is_secret(name, value)} | ALWAYS
 
 

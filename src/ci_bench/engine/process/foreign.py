@@ -1,8 +1,9 @@
 """Notice a worker of head that reads base's tree, which lies next to its own when both sides are one user.
 
-Head's code that loads base's is measured as base. In containers the folders belong to two users, and the kernel refuses that.
-Elsewhere loaded modules and libraries are looked at when a stage ends, and files are watched while they are opened. Stages that
-time are not watched: the hook of Python's audit events would be called within samples. What reads without Python is not noticed.
+If head's code loads base's, base is measured as head. In containers the folders belong to two
+users, and the kernel refuses that. Elsewhere loaded modules and libraries are checked when a stage
+ends, and files are watched while they are opened. Timing stages are not watched: the hook of
+Python's audit events would be called within samples. Reads without Python are not noticed.
 """
 
 import contextlib
@@ -44,7 +45,7 @@ class Foreign:
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event in EVENTS and arguments and isinstance(arguments[0], str | bytes | os.PathLike):
-            with contextlib.suppress(OSError, ValueError):  # whoever opens it is told so
+            with contextlib.suppress(OSError, ValueError):  # the caller that opens it gets it
                 path = os.path.realpath(os.fsdecode(arguments[0]))
                 if self._is_inside(path):
                     self.opened[path] = None

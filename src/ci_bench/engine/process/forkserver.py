@@ -1,14 +1,16 @@
 """The process behind one launch: imports torch once, then forks one child per task.
 
-Run as ``python -m ci_bench.engine.process.forkserver SOCKET_FD MODULE…``. Owns forking and reaping, nothing else. It never
-touches the GPU and starts no thread, so forking stays safe; where a module that it imports does, the server begins anew without
-them, and each child imports for itself. What is imported is frozen for the garbage collector: a collection in a child would walk
-through millions of objects that stay, a quarter of a second each time, and copy the pages that they lie on.
+Run as ``python -m ci_bench.engine.process.forkserver SOCKET_FD MODULE…``. Only forks and reaps. It
+never touches the GPU and starts no thread, so forking stays safe. If a module that it imports does
+either, the server restarts without these imports, and each child imports for itself. Imported
+objects are frozen for the garbage collector. Otherwise a collection in a child would walk through
+millions of permanent objects, a quarter of a second each time, and copy their pages.
 
-A child gets a session of its own, its output goes to a log file, it answers on a pipe that nothing printed can reach, and takes
-orders on another. Whatever a child started and left behind ends with it, in its session or not. When the parent goes away the
-server ends its children and itself; when the server is killed the kernel ends its children. Before its first child the kernel
-ends the server with its parent: it may be stopped then, and would notice nothing.
+A child gets its own session and its output goes to a log file. It answers on a pipe that nothing
+printed can reach, and takes orders on another. Processes that a child left behind end with it, in
+its session or not. When the parent goes away, the server ends its children and itself; when the
+server is killed, the kernel ends its children. Before the first child exists, the kernel ends the
+server with its parent: the server may be stopped then, and would notice nothing.
 """
 
 import contextlib
@@ -32,7 +34,10 @@ from ci_bench.engine.process.startup import with_tree
 
 WORKER = "ci_bench.engine.process.worker"
 SUITES = "ci_bench.suites."
-"""How modules of built-in suites begin. A plugin's may count on its worker's environment when it is imported."""
+"""The prefix of built-in suites' modules.
+
+A plugin's module may rely on its worker's environment at import.
+"""
 MAX_MESSAGE = 1 << 20
 
 
@@ -64,10 +69,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _import(modules: Sequence[str]) -> None:
-    """Import for all children at once; nothing of it is ever collected, garbage among it neither.
+    """Import for all children; imported objects are never collected, not even garbage.
 
-    Looking for that takes longer than anybody gains by it (docs/adr/0036). A suite's own module that lacks a library says so
-    where it is needed, for its own cases alone. What checks are made with is noted before any code of the tree can run.
+    Looking for garbage takes longer than it gains (docs/adr/0036). If a suite's module lacks a
+    library, the error is reported where the module is needed, only for its own cases. The functions
+    that checks use are noted before any code of the tree can run.
     """
     gc.disable()
     known = [module for module in modules if _is_known(module)]
@@ -83,7 +89,7 @@ def _import(modules: Sequence[str]) -> None:
 
 
 def _is_known(module: str) -> bool:
-    """Whether a module is the engine's, or of a library that checks are made with."""
+    """Return whether a module belongs to the engine, or to a library that checks use."""
     return module.partition(".")[0] in {noted.PACKAGE, *(name.partition(".")[0] for name in noted.LIBRARIES)}
 
 
@@ -179,7 +185,7 @@ class _Server:
 
 
 def _become_worker(pipes: tuple[int, int], request: dict[str, str], *, server: int, let_go: Callable[[], None]) -> NoReturn:
-    """The child's whole life. Never returns: whatever happens, the copy of the server must not go on serving."""
+    """Run the child's whole life. Never returns: the copy of the server must not keep serving."""
     code = 70
     try:
         os.setsid()

@@ -54,7 +54,7 @@ class Launcher:
     ) -> None:
         """Start the server; `preload` are the modules to import in it, `folder` takes logs and tasks, `user` owns its processes.
 
-        `addresses` say where its memory lies; it has its own where nobody says.
+        `addresses` places the server's memory; by default the layout is random.
 
         Raises:
             LauncherFailed: no process can be started.
@@ -109,7 +109,10 @@ class Launcher:
 
     @property
     def has_touched_gpu(self) -> bool:
-        """Whether something that the server imports made a context on a GPU, so that it began anew without; once it is ready."""
+        """Return whether an import of the server made a context on a GPU.
+
+        The server then restarted without it. Known once it is ready.
+        """
         return "touched" in self._heard
 
     @property
@@ -118,7 +121,7 @@ class Launcher:
         return () if self._is_closed or self._server.returncode is not None else (self._server.pid,)
 
     def is_loading(self) -> bool:
-        """Whether the server still imports, paused or not; one that has died does not."""
+        """Return whether the server still imports, paused or not; a dead one does not."""
         return "ready" not in self._heard and "loading" in self._heard and not self.has_spoken() and not self._has_word()
 
     def pause(self) -> None:
@@ -135,7 +138,7 @@ class Launcher:
         self._is_paused = True
 
     def go_on(self) -> None:
-        """Have a paused server go on."""
+        """Resume a paused server."""
         if self._is_paused:
             self._signal(signal.SIGCONT)
             self._is_paused = False
@@ -172,7 +175,7 @@ class Launcher:
             os.killpg(self._server.pid, number)
 
     def _has_word(self) -> bool:
-        """Whether something of the server waits to be read, its end among it."""
+        """Return whether the server has unread output, or has ended."""
         return bool(select.select([self._connection], [], [], 0)[0])
 
     def run(self, task: Task, *, timeout_s: float, on_answer: Callable[[Answer], None]) -> Ended:
@@ -219,7 +222,7 @@ class Launcher:
         return self._connection.fileno()
 
     def has_spoken(self) -> bool:
-        """Whether a word of the server has been read, but not taken."""
+        """Return whether a message of the server has been read but not taken."""
         return b"\n" in self._buffer
 
     def expect(self, key: str, deadline: float, *, value: str | None = None) -> int:
@@ -277,9 +280,9 @@ def _failure(what: str, log: Path) -> LauncherFailed:
 def _start_server(
     command: Sequence[str], connection: int, environ: Mapping[str, str], log: int, *, cwd: Path | None, user: int | None
 ) -> subprocess.Popen[bytes]:
-    """Unbuffered (-u), so that what a worker printed before it crashed is in its log.
+    """Start Python unbuffered (-u), so the log has everything that a worker printed before a crash.
 
-    The working folder is not put in front of the path (-P): a side's environment says what comes first.
+    The working folder is not put first on the path (-P): a side's environment decides that.
     """
     return subprocess.Popen(
         command,

@@ -76,7 +76,11 @@ BUILTINS = (
     *("len", "list", "map", "max", "min", "next", "range", "repr", "reversed", "round", "set"),
     *("sorted", "str", "sum", "super", "tuple", "type", "zip"),
 )
-"""What checks call. Tools that load modules lazily, or print in colour, replace `__import__`, `open` and `print` honestly."""
+"""Builtins that checks call.
+
+`__import__`, `open` and `print` are missing: lazy loaders and coloured printers legitimately
+replace them.
+"""
 
 NUMBERS = (float, int, complex, bytes)
 """Types of what can be written over in place. The names of these types may be hidden later."""
@@ -92,7 +96,7 @@ class Noted:
     own: dict[str, Token] = field(default_factory=dict)
     others: dict[str, Token] = field(default_factory=dict)
     held: list[object] = field(default_factory=list)
-    """What tokens name by its address, so that no address is used again."""
+    """Objects that tokens name by address, held so that no address is reused."""
 
     def take(self) -> None:
         """Note what is loaded now and was not noted before."""
@@ -140,7 +144,10 @@ _NOTED = Noted()
 
 
 def current() -> Noted:
-    """Return what this process has noted, or the process that forked it; where nobody has, what is there now."""
+    """Return what this process, or the one that forked it, has noted.
+
+    By default the present state.
+    """
     known = _NOTED if _NOTED.own else Noted()
     known.take()
     return known
@@ -152,7 +159,7 @@ def begin() -> None:
 
 
 def replaced_words(names: list[str]) -> str:
-    """What happened, for the detail of a check."""
+    """Return a description of the replacements for the detail of a check."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"the measured code replaced what samples and checks are made with: {', '.join(names[:SHOWN])}{more}"[:MAX_DETAIL]
 
@@ -172,7 +179,7 @@ def token_of(value: object, depth: int = DEPTH, held: list[object] | None = None
 
 
 def _contents(value: Any) -> tuple[tuple[object, ...], Iterable[object]]:
-    """What is compared by its value, and what by a token of its own."""
+    """Return the parts compared by value, and those compared by their own token."""
     raw: tuple[object, ...] = ()
     parts: Iterable[object] = ()
     if isinstance(value, FunctionType):
@@ -220,7 +227,7 @@ def _own() -> Iterator[tuple[str, object]]:
 
 
 def _of_class(name: str, value: type) -> Iterator[tuple[str, object]]:
-    """What a class says itself, but what Python fills in as it goes."""
+    """Yield what a class defines itself, without entries that Python adds later."""
     for key, one in [*vars(value).items()]:
         if not key.startswith(("__abstract", "_abc_", "__annot", "__doc", "__dict__", "__weakref__")):
             yield f"{name}.{key}", one
@@ -231,7 +238,7 @@ def _items(table: dict[Any, object] | list[object]) -> Iterable[tuple[Any, objec
 
 
 def _others() -> Iterator[tuple[str, object]]:
-    """What checks use of Python and of libraries that are loaded."""
+    """Yield what checks use of Python and of loaded libraries."""
     yield from ((f"builtins.{name}", getattr(builtins, name)) for name in BUILTINS)
     for module, names in LIBRARIES.items():
         if (loaded := sys.modules.get(module)) is not None:
@@ -256,7 +263,10 @@ def _hidden_builtins(own: Mapping[str, Token]) -> list[str]:
 
 
 def _watched() -> Iterator[str]:
-    """Yield functions of the engine that a tool is told of by `sys.monitoring`, which costs neither time nor a stack."""
+    """Yield functions of the engine that a tool observes by `sys.monitoring`.
+
+    That costs neither time nor a stack.
+    """
     monitoring: Any = getattr(sys, "monitoring", None)
     tools = [] if monitoring is None else [tool for tool in range(6) if monitoring.get_tool(tool) is not None]
     for name, value in _own() if tools else ():

@@ -1,4 +1,4 @@
-"""What a worker is told to do, the lines it answers with, and its end of the two pipes. Plain JSON in both directions."""
+"""A worker's orders, its answers, and its end of the two pipes. Plain JSON in both directions."""
 
 import json
 import math
@@ -46,7 +46,7 @@ class Task:
 
 
 class OrderKind(StrEnum):
-    """What a worker that keeps the arms of a case ready is told to do next."""
+    """The next action of a worker that keeps a case's arms ready."""
 
     WARM = "warm"
     """Warm every arm up; `Order.calls` of each make a sample."""
@@ -55,7 +55,7 @@ class OrderKind(StrEnum):
     KEEP_BUSY = "keep_busy"
     """Run the arm `Order.seat` for `Order.seconds` without a pause; `Done.made` are the calls that were made."""
     KEEP_TO = "keep_to"
-    """Compute on `Order.core` alone from now on."""
+    """Compute only on `Order.core` from now on."""
     DISCARD = "discard"
     """Throw the samples of `Order.block` away."""
     FINISH = "finish"
@@ -67,7 +67,10 @@ TOUCH_FROM_CALLS = 50
 
 
 MOST_FLUSHES = 64
-"""How often the L2 cache is overwritten before a call at most, to keep the GPU busy until the host has queued the call."""
+"""The limit of overwriting the L2 cache before a call.
+
+It keeps the GPU busy until the host has queued the call.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,10 +100,11 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Done:
-    """A worker did what it was told, or has its arms open (then `calls` of each arm make a sample).
+    """A worker executed its order, or has its arms open (then `calls` of each arm make a sample).
 
-    Once they are warm, `block_s` is how long its part of a block takes (s), and `flushes` how many of the cache its calls needed;
-    `one_core` says that it computed by itself, on no more than one core. `made` are the calls of an arm that was kept busy.
+    Once the arms are warm, `block_s` is the duration of the worker's part of a block (s), and
+    `flushes` the number of cache flushes that its calls needed. `one_core` means that it computed
+    in one process on at most one core. `made` are the calls of an arm that was kept busy.
     """
 
     calls: tuple[int, ...] = ()
@@ -112,10 +116,10 @@ class Done:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """How a stage ended when it could say so itself: `kind` is a `Status` value.
+    """The end of a stage, if the stage could report it: `kind` is a `Status` value.
 
-    `spoilt` says that a failed capture of a CUDA graph left the process unfit: a fresh one without graphs may do better.
-    `waited` says that a rank gave up waiting for others.
+    `spoilt`: a failed capture of a CUDA graph left the process unfit, and a new one without graphs
+    may do better. `waited`: a rank gave up waiting for others.
     """
 
     kind: str
@@ -192,7 +196,7 @@ OBEYED = encode(_OBEYED)
 _OBEYED_LINE = OBEYED.rstrip(b"\n")
 
 
-class Abandoned(Exception):  # noqa: N818 - nobody is told: whoever gave the orders is gone, or no longer listens
+class Abandoned(Exception):  # noqa: N818 - unreported: the process that gave orders has gone
     """The orders ended before the order to finish."""
 
 

@@ -1,12 +1,14 @@
 """The ranks of a stage that takes several processes: forks them, watches over them, and says which of them went wrong, and how.
 
-The worker that the parent knows becomes their supervisor. It computes nothing and waits in the kernel, so that it is never held
-up in a collective itself. Rank 0 answers the parent and takes its orders; the others take theirs from rank 0, as lines of JSON on
-pipes. All are of the worker's session and end with the supervisor. They meet in a file of the case's folder and on loopback,
-where the kernel chooses the ports, so that sides, launches and runs never meet each other.
+The worker that the parent knows becomes their supervisor. It computes nothing and waits in the
+kernel, so a collective never blocks it. Rank 0 answers the parent and takes its orders; the others
+take theirs from rank 0, as lines of JSON on pipes. All are in the worker's session and end with the
+supervisor. They rendezvous through a file in the case's folder and on loopback, where the kernel
+chooses the ports, so sides, launches and runs never meet each other.
 
-When a rank ends and should not have, the others follow soon: a collective fails where a peer is gone. They are given `GRACE_S`
-for it; whoever is still there then, while all others gave up waiting, is the one that hangs.
+When a rank ends unexpectedly, the others follow soon: a collective fails if a peer is gone. They
+get `GRACE_S` for it. A rank that is still there then, after all others gave up waiting, is the one
+that hangs.
 """
 
 import contextlib
@@ -42,7 +44,7 @@ _GAVE_UP = re.compile(
     r"gloo|nccl|collective|connection (closed|reset)|timed out|timeout|(tcp|file)store|process ?group",
     re.IGNORECASE,
 )
-"""What errors say that come of a peer: of gloo, NCCL, torch's stores, and of our own pipes."""
+"""Words in errors that a peer causes: of gloo, NCCL, torch's stores, and our own pipes."""
 
 
 class PeerLost(ConnectionError):  # noqa: N818 - it names what happened
@@ -112,9 +114,11 @@ class Seat:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankEnd:
-    """How one rank ended. `code` is `None` while it runs, negative for a signal; `order` counts endings.
+    """The end of one rank.
 
-    `word` is what it said of its end: `DONE`, a `Status` value, or nothing. `waited` says that it gave up waiting for others.
+    `code` is `None` while it runs, negative for a signal; `order` counts endings. `word` is the
+    rank's own report of its end: `DONE`, a `Status` value, or nothing. `waited` means that it gave
+    up waiting for others.
     """
 
     rank: int
@@ -126,12 +130,15 @@ class RankEnd:
 
     @property
     def is_well(self) -> bool:
-        """Whether it did all that it was to do."""
+        """Return whether the rank completed its work."""
         return self.code == 0 and self.word == DONE
 
 
 def is_of_a_peer(error: BaseException) -> bool:
-    """Whether an error comes of another rank's end or silence. Knows errors by their words, and so needs no torch."""
+    """Return whether another rank's end or silence caused an error.
+
+    Knows errors by their words, and so needs no torch.
+    """
     if isinstance(error, PeerLost) or type(error).__name__ in {"DistBackendError", "DistNetworkError", "DistStoreError"}:
         return True
     return isinstance(error, RuntimeError) and bool(_GAVE_UP.search(str(error)))
@@ -142,7 +149,7 @@ def supervise(
 ) -> Fault | None:
     """Fork `count` ranks that each `perform` theirs, and wait for all. Returns what went wrong; `None` where nothing did.
 
-    `keep` are the descriptors to the parent, which rank 0 alone goes on using.
+    `keep` are the descriptors to the parent, which only rank 0 uses from then on.
     """
     folder = Path(tempfile.mkdtemp(prefix="ranks-", dir=scratch))
     seats = _seats(count, folder, patience_s)
@@ -160,7 +167,8 @@ def supervise(
 def blame(ends: Sequence[RankEnd]) -> Fault:
     """The one fault that explains how the ranks ended, with the rank's name in it.
 
-    What a rank did by itself (a signal, an error of its own, an early leave) comes before what it did for want of the others.
+    A rank's own failure (a signal, an error, an early exit) comes before failures that missing
+    peers cause.
     """
     count = len(ends)
     by_order = sorted((end for end in ends if end.code is not None and not end.is_well), key=lambda end: end.order)

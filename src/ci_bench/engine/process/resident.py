@@ -26,7 +26,10 @@ MAX_GARBLED = 1000
 
 
 class Answers:
-    """The answers of one worker: `kept` without progress, which is only passed on; `garbled` counts lines that are none."""
+    """The answers of one worker: `kept` without progress, which is only passed on.
+
+    `garbled` counts invalid lines.
+    """
 
     def __init__(self, on_answer: Callable[[Answer], None]) -> None:
         """`on_answer` is called with each answer, progress included."""
@@ -38,7 +41,7 @@ class Answers:
 
     @property
     def flooded(self) -> bool:
-        """Whether the worker sent more than anything honest would."""
+        """Return whether the worker sent more than a correct one ever would."""
         return self._seen > MAX_BYTES or self.garbled > MAX_GARBLED
 
     def drain(self, reader: int) -> bool:
@@ -81,21 +84,24 @@ class Answers:
 
 LOG_TAIL_BYTES = 4000
 MAX_LOG_BYTES = 256 << 20
-"""What a worker may print; its log is on a disk that others need."""
+"""The limit of a worker's output; its log is on a disk that others need."""
 LOOK_S = 0.25
-"""How often the size of the log is looked at: a call of some microseconds, in another process than what is measured. Memory that
-disks are written through takes 3 GB in a second."""
+"""The polling interval of the log's size.
+
+A poll takes some microseconds, outside the measured process. Memory that disks are written through
+takes 3 GB in a second.
+"""
 GRACE_S = 5.0
 
 
 class Server(Protocol):
-    """What a worker's end is learned from: the process that forked it, which tells when it is gone."""
+    """The source of a worker's exit: the process that forked it, which reports when it is gone."""
 
     def fileno(self) -> int:
         """To wait for a word of the server."""
 
     def has_spoken(self) -> bool:
-        """Whether a word of the server waits to be read: the worker ended."""
+        """Return whether a message of the server waits to be read: the worker ended."""
 
     def expect(self, key: str, deadline: float, *, value: str | None = None) -> int:
         """The next word of the server, which must have `key`."""
@@ -106,7 +112,7 @@ class Server(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
-    """How a worker ended. `code` is its exit code, negative for a signal.
+    """The end of a worker. `code` is its exit code, negative for a signal.
 
     `answers` are the lines it sent, but for progress and for orders done; `garbled` counts those that were not answers. `flooded`
     says that it was ended because it sent too much, `overfull` because its log grew too large.
@@ -124,7 +130,10 @@ class Ended:
 
 
 class Worker:
-    """One child. It is idle, and its time limit rests, while nobody asks it or waits for it. Not for use from several threads."""
+    """One child. While no caller asks it or waits for it, it is idle and its time limit pauses.
+
+    Not for use from several threads.
+    """
 
     def __init__(
         self,
@@ -164,7 +173,8 @@ class Worker:
     def ask(self, order: Order | None) -> Answer | None:
         """Send an order, if any, and wait for the next answer.
 
-        `None` where the worker ended instead or had to be ended, or where what came is no answer: no more can be trusted then.
+        Returns `None` if the worker ended instead or had to be ended, or if its line was not an
+        answer: nothing more can be trusted then.
         """
         if order is not None:
             self.tell(order)
@@ -198,7 +208,7 @@ class Worker:
         )
 
     def answers_within(self, seconds: float) -> bool:
-        """Wait so long for the answer to an order that was told; whether `ask` won't have to wait.
+        """Wait this long for the answer to a sent order. Returns whether `ask` won't have to wait.
 
         Raises:
             LauncherFailed: the server died, or the worker could not be ended.
@@ -213,9 +223,10 @@ class Worker:
         return answered() or self._code is not None
 
     def ends_within(self, seconds: float) -> bool:
-        """Give no more orders, and wait so long for the worker's own end; whether it has ended, so that `end` won't wait.
+        """Give no more orders, and wait this long for the worker's own end.
 
-        It works between two such calls as well, so that this time counts too.
+        Returns whether it has ended, so `end` won't wait. It works between two such calls as well,
+        so this time counts too.
 
         Raises:
             LauncherFailed: the server died, or the worker could not be ended.
@@ -264,8 +275,9 @@ class Worker:
     def _await_word(self, enough: Callable[[], bool], deadline: float, look_s: float) -> bool:
         """Wait for an answer or for the server's word, and kill the child's session at the deadline.
 
-        Returns whether the server spoke. The pipe's end is no sign of the child's: it may close the pipe early, and something it
-        started may hold it open. A quick end comes together with the word that the child started, so it may be there already.
+        Returns whether the server reported. The pipe's end does not show the child's: the child may
+        close the pipe early, and a process it started may hold it open. A quick end arrives
+        together with the message that the child started, so it may be there already.
         """
         killed = False
         while not enough() or killed:
@@ -296,14 +308,14 @@ class Worker:
 
 
 def is_overfull(log: Path) -> bool:
-    """Whether a log is larger than anybody would read, so that it might fill the disk."""
+    """Return whether a log is larger than anyone would read, so it might fill the disk."""
     with contextlib.suppress(OSError):
         return log.stat().st_size > MAX_LOG_BYTES
     return False
 
 
 def kill(pid: int) -> None:
-    """End a process and its session; the process alone where it has not had the time to open one."""
+    """Kill a process and its session, or only the process if it has not opened one yet."""
     for end in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             end(pid, signal.SIGKILL)

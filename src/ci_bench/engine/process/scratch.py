@@ -1,8 +1,9 @@
 """The private folder of a run, and what a run that was killed left behind: its folder, and processes that still use it.
 
-A folder is held by a lock that ends with the process, however that ends, and that holds in every container with the same /tmp.
-A folder of this user that nobody holds any more is of a dead run. Its processes are known by the folder's random name in their
-environment, which every worker and every set-up command has.
+A folder is held by a lock that ends with the process, however that ends, and that works in every
+container with the same /tmp. An unlocked folder of this user belongs to a dead run. Its processes
+are known by the folder's random name in their environment, which every worker and every set-up
+command has.
 """
 
 import fcntl
@@ -26,7 +27,7 @@ HELD = "held.lock"
 FOLDER = "CI_BENCH_FOLDER"
 """The variable that names the folder to whatever the run starts."""
 MOST_ROUNDS = 200
-"""What a leftover starts before its end has to be ended in turn."""
+"""The limit of rounds: processes that a leftover starts before its end must be ended in turn."""
 PAUSE_S = 0.01
 
 
@@ -52,7 +53,7 @@ def run_folder() -> Iterator[str]:
 def _hold(folder: Path) -> BinaryIO:
     """Hold a folder until the stream is closed.
 
-    The lock file has its name only once it is locked, so that nobody takes it for a dead run's.
+    The lock file gets its name only once it is locked, so it is never mistaken for a dead run's.
     """
     young = folder / f"{HELD}.new"
     stream = young.open("xb")

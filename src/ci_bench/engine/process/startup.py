@@ -34,7 +34,7 @@ except ImportError as error:
 def without_tree(folder: Path, environ: Mapping[str, str], cwd: Path | None) -> dict[str, str]:
     """Write the folder that comes first on the path into `folder`; return the environment with it.
 
-    The tree is `cwd`, or else the caller's folder. What holds the engine stays on the path.
+    The tree is `cwd`, or else the caller's folder. The engine's own folder stays on the path.
 
     Raises:
         OSError: it cannot be written.

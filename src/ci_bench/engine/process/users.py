@@ -51,7 +51,7 @@ def users_of(environ: Mapping[str, str]) -> Users | None:
     """The users that the environment names; `None` where it names none.
 
     Raises:
-        BadInput: they are no two users of their own, one runs something already, or only root could start their processes.
+        BadInput: they are not two separate users, one runs a process already, or only root could start their processes.
     """
     given = environ.get(VARIABLE, "")
     if not given:
@@ -73,14 +73,15 @@ def users_of(environ: Mapping[str, str]) -> Users | None:
 
 
 def started_as(user: int | None) -> Started:
-    """How a process is started as a user; as the caller where that is `None`."""
+    """Return how to start a process as a user; `None` means as the caller."""
     return {} if user is None else {"user": user, "group": user, "extra_groups": ()}
 
 
 def give(path: Path, user: int | None, mode: int = PRIVATE) -> None:
-    """Make a user the owner of a file, or of a folder with all in it, before anything of his runs; nobody else may enter.
+    """Make a user the owner of a file, or of a folder with all in it, before any of his code runs.
 
-    A file that is linked to from elsewhere stays whose it is: he may have made the link.
+    Other users may not enter. A file that is linked to from elsewhere stays whose it is: he may
+    have made the link.
     """
     if user is None:
         return

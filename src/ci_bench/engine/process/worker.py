@@ -1,7 +1,7 @@
-"""What a forked child does: one task, answered on a pipe.
+"""Execute one task in a forked child and answer on a pipe.
 
-Owns the way from a task to a measurement, and how a failure is told: a typed fault where Python can still speak. Imports no
-torch: suites that need it bring it along (see `engine.timing.device`).
+Owns the way from a task to a measurement, and the report of a failure: a typed fault if Python can
+still report. Imports no torch: suites that need it bring it along (see `engine.timing.device`).
 """
 
 import contextlib
@@ -111,7 +111,7 @@ def _perform(answer: Callable[[], Answer]) -> tuple[bytes, Fault | None]:
 
 
 def _follow(task: Task, seat: Seat) -> Answer:
-    """What a rank does that is not the first: as that one orders."""
+    """Follow the orders of the first rank."""
     assert task.case is not None, "only a stage of a case has ranks"  # noqa: S101 - our own bug if not
     assert task.stage is not None, "only a stage has ranks"  # noqa: S101
     from ci_bench.engine.timing.ranked import follow, join
@@ -180,7 +180,7 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
     if stage.kind not in UNWATCHED:
         foreign.watch()
     shared = what_is_shared(known) if stage.kind is StageKind.TIME else None
-    # What importing benched code takes is its memory, too.
+    # The memory of importing the benchmarked code counts, too.
     memory = memory_of(device) if stage.kind is StageKind.ALONE and stage.cache is Cache.SHARED else None
     with stopwatch.phase(Phase.BUILD):
         workload = import_module(str(task.worker)).open_workload(task.case, context)
