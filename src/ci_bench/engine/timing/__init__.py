@@ -1,1 +1,1 @@
-"""What happens to a program in a worker: the fence, the clocks, warm-up, turns as told, one arm alone, memory, compilation."""
+"""Time a program in a worker: fence, clocks, warm-up, turns, isolated arms, memory, compilation."""

@@ -1,8 +1,8 @@
-"""Takes one sample of a program: so many calls in one fence, by the host's clock, by the device's, and its parts.
+"""Take one sample of a program: calls in one fence, by host's and device's clock, and its parts.
 
-Owns what a clock is, the host's clock, and what makes a series of samples. The GPU's clock is in `cuda_clock`. Inside the fence
-are the calls and the marks at the ends of their parts, nothing else. The device is synchronised at both ends; whoever takes
-samples holds the garbage collector off. Rotating inputs is the business of `rotation`.
+Defines a clock, the host's clock, and a series of samples. The GPU's clock is in `cuda_clock`. Only
+the calls and the marks at the ends of their parts are inside the fence. The device is synchronised
+at both ends; the caller holds the garbage collector off. `rotation` rotates inputs.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,37 +46,46 @@ class Clock(Protocol):
     def prepare(self, program: Program) -> None:
         """Do what has to be done once before a program is sampled, at the latest at its first sample.
 
-        Where several programs take turns, all of them are prepared before the first is warmed up: preparing one may empty the
-        allocator's cache under the others.
+        If several programs take turns, all of them are prepared before the first is warmed up:
+        preparing one may empty the allocator's cache under the others.
         """
 
     def call(self, program: Program) -> None:
         """One call as samples make it, not timed and not waited for."""
 
     def take(self, program: Program, *, calls: int, write: Write | None = None) -> Taken:
-        """Time so many calls; a `write` goes between two of them. A sample that counts has none."""
+        """Time this many calls; a `write` goes between two of them.
+
+        A sample that counts has none.
+        """
 
     def least_sample_s(self) -> float:
-        """The shortest sample (s) beside which the fence itself does not count."""
+        """Return the shortest sample (s) compared with which the fence is negligible."""
 
     def replays(self, program: Program) -> bool:
-        """Whether a call of this program is a captured one again, which reads its inputs from where they lay then."""
+        """Return whether a call of this program replays a captured one.
+
+        A replay reads inputs at their old addresses.
+        """
 
     def checks(self, program: Program, *, arm: str) -> tuple[Check, ...]:
-        """What the reader has to know about how this program was timed."""
+        """Return remarks for the reader on how this program was timed."""
 
     def retries(self) -> int:
-        """How often memory of the device had to be freed before more could be had, since the process began."""
+        """Return how often device memory was freed for an allocation, since the process began."""
 
     def flushes(self) -> int:
-        """How often the cache is overwritten before a call, by what calls have needed so far; 0 where it is not."""
+        """Return the number of cache overwrites before a call.
+
+        Follows the needs of calls so far; 0 for none.
+        """
 
     def settle_flushes(self, count: int) -> None:
         """From now on so often before every call, whatever a call needs."""
 
 
 class HostClock:
-    """`time.perf_counter`, for a device that has no clock of its own."""
+    """`time.perf_counter`, for a device that has no clock."""
 
     __slots__ = ("_now", "_synchronize", "_unmet")
     parts_lane = Lane.WALL
@@ -93,7 +102,7 @@ class HostClock:
         program.step(no_mark)
 
     def take(self, program: Program, *, calls: int, write: Write | None = None) -> Taken:
-        """Time so many calls in one fence; parts by the marks between them.
+        """Time this many calls in one fence; parts by the marks between them.
 
         Raises:
             ValueError: a call made more or fewer marks than it has parts.
@@ -138,7 +147,7 @@ class HostClock:
         )
 
     def retries(self) -> int:
-        """Never: the host's memory has no limit of its own."""
+        """Return 0: the host's memory has no separate limit."""
         return 0
 
     def flushes(self) -> int:

@@ -1,6 +1,7 @@
-"""What dynamo did: graphs, breaks, fallbacks, recompiles with reasons, how long each phase took; and where compiler caches lie.
+"""Report dynamo's work: graphs, breaks, fallbacks, recompiles, phases; and place compiler caches.
 
-Read from torch's own counters. A frame that is compiled again shows as a second number behind its frame id (``0/1``):
+Recompiles have reasons, phases their durations. Read from torch's own counters. A frame that is
+compiled again shows as a second number behind its frame id (``0/1``):
 https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html
 """
 
@@ -56,7 +57,7 @@ class CompileCounter:
         from torch._dynamo.callback import on_compile_start
         from torch._dynamo.utils import counters, graph_break_reasons, guard_failures
 
-        torch._dynamo.reset()  # noqa: SLF001 - torch's own documentation names it so; there is no other door
+        torch._dynamo.reset()  # noqa: SLF001 - torch documents this name; no public one exists
         counters.clear()
         graph_break_reasons.clear()
         guard_failures.clear()
@@ -135,7 +136,7 @@ def _places(found: Iterable[Any]) -> dict[str, str]:
 
 
 def failed_guards(failures: Mapping[Any, Iterable[object]]) -> tuple[str, ...]:
-    """Which guard failed in which function, each once."""
+    """Return which guard failed in which function, each once."""
     told = (
         f"{getattr(code, 'co_name', '?')}: {str(failure).strip().partition(chr(10))[0]}"[:MAX_REASON]
         for code, found in failures.items()
@@ -145,6 +146,9 @@ def failed_guards(failures: Mapping[Any, Iterable[object]]) -> tuple[str, ...]:
 
 
 def _is_recompile(compile_id: str) -> bool:
-    """Whether an id such as ``[!0/]3/1`` or ``3/1_2`` is a second or later compilation of its frame."""
+    """Return whether an id is a second or later compilation of its frame.
+
+    Examples are ``[!0/]3/1`` and ``3/1_2``.
+    """
     attempt = compile_id.rpartition("/")[2].partition("_")[0]
     return attempt.isdigit() and int(attempt) > 0

@@ -1,8 +1,9 @@
 """Inductor's processes that compile kernels: ready before a clock starts, few enough for both sides, gone before samples.
 
-From the first graph on torch starts a pool of min(32, cores) processes (torch/_inductor/async_compile.py), each of which imports
-torch, if the package triton is installed. Started inside a first call, the pool's start is in `compile_cold`; left alone, it
-shares the cores with the samples of both sides. A pool belongs to a thread of one process, so stages cannot share one.
+From the first graph on, if the package triton is installed, torch starts a pool of min(32, cores)
+processes (torch/_inductor/async_compile.py), each of which imports torch. Started inside a first
+call, the pool's start is in `compile_cold`; otherwise it shares the cores with the samples of both
+sides. A pool belongs to a thread of one process, so stages cannot share one.
 """
 
 import logging
@@ -15,7 +16,7 @@ from typing import Any
 from ci_bench.suites.base import Compiler
 
 SIDES = 2
-"""How many processes may compile at the same time: base's and head's."""
+"""The number of processes that may compile simultaneously: base's and head's."""
 START_S = 120.0
 POOLS = "torch._inductor.async_compile"
 THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
@@ -47,7 +48,10 @@ def start_workers(compiler: Compiler) -> None:
 
 
 def end_workers() -> None:
-    """End the pool and wait for its end. What is compiled later is compiled in this process: no pool comes back meanwhile."""
+    """End the pool and wait for its end.
+
+    Later compilations run in this process: no pool returns meanwhile.
+    """
     pools = sys.modules.get(POOLS)
     if pools is None or not _running(pools):
         return

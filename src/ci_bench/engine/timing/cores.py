@@ -1,8 +1,9 @@
 """The cores that this process computes on: whether it needs more than one at a time, and keeping it to one.
 
-What uses one core loses nothing on a single one, and two sides on the same one share what strikes it. What uses more would be
-slowed down, and a change that brings threads would show no gain. What starts processes is left alone as well: they would find one
-core where they had found all of them before.
+A program that uses one core loses nothing on a single one, and two sides on the same core share its
+disturbances. A program that uses more would be slowed down, and a change that adds threads would
+show no gain. Programs that start processes are not restricted either: these would find one core
+where they had found all of them before.
 """
 
 import os
@@ -22,7 +23,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 @dataclass(kw_only=True, slots=True)
 class Cores:
-    """What was used between `begin` and `end`, and the cores that the calling thread had before it was kept to one."""
+    """The cores used between `begin` and `end`, and the calling thread's previous cores."""
 
     one: bool = False
     _begun: tuple[float, float, float] = (0.0, 0.0, 0.0)
@@ -33,9 +34,10 @@ class Cores:
         self._begun = time.perf_counter(), time.process_time(), _of_children_s()
 
     def end(self) -> None:
-        """Tell whether all that was done since then was done here and on one core at a time, wherever the kernel had it.
+        """Set whether all work since then was done here on one core at a time.
 
-        What has chosen its cores itself keeps them.
+        The kernel may have moved it between cores. A thread that has chosen its cores itself keeps
+        them.
         """
         ended = time.perf_counter(), time.process_time(), _of_children_s()
         elapsed_s, own_s, of_children_s = (now - then for now, then in zip(ended, self._begun, strict=True))

@@ -1,9 +1,10 @@
 """The clock of a CUDA GPU: the host's clock around the fence, CUDA events inside it, and steps captured in CUDA graphs.
 
-Hot (the default): the calls follow one another in one fence, between two events; `device_s` is what lies between these. Cold
-(`flush_l2`): before each call the L2 cache is overwritten, and each call has a fence of its own. There `wall_s` and `device_s`
-come from different calls: the host's clock needs the flush to be over before it starts, while events are queued behind the
-flush, so that the GPU is busy with it while the host queues the call and no waiting for the host is in the span.
+Hot (the default): the calls follow one another in one fence, between two events; `device_s` is the
+span between these. Cold (`flush_l2`): before each call the L2 cache is overwritten, and each call
+has a separate fence. There `wall_s` and `device_s` come from different calls. The host's clock
+needs the flush to be over before it starts. Events are queued behind the flush: the GPU is busy
+with it while the host queues the call, so the span contains no waiting for the host.
 
 An event's resolution is about 0.5 µs (CUDA runtime API, cudaEventElapsedTime), so one pair of events resolves a span of 100 µs
 to 0.5 %. The error of a sum of n spans grows with the square root of n, which is why n spans are trusted from 100 µs times the
@@ -44,7 +45,10 @@ class SpoiltByCapture(RuntimeError):  # noqa: N818 - it says what happened, and 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Captured:
-    """A step's graph, or the reason why there is none. `replay` queues one call and does not wait for it."""
+    """A step's graph, or the reason for its absence.
+
+    `replay` queues one call and does not wait for it.
+    """
 
     replay: Callable[[], object] | None
     reason: str = ""
@@ -63,9 +67,10 @@ def capture(step: Callable[[], object], cuda: Any, device: str, *, draw: Callabl
     try:
         _warm_up(step, cuda, device, home)
         _record(step, cuda, graph)
-    except Exception as error:  # noqa: BLE001 - whatever stands against capturing is a reason to go on without
-        # Where ending the capture raises, torch.cuda.graph leaves its own stream current, and the random generators and the
-        # allocator in the middle of a capture; resetting the graph frees them in newer versions of torch.
+    except Exception as error:  # noqa: BLE001 - after any error in a capture, continue without a graph
+        # If ending the capture raises, torch.cuda.graph leaves its own stream current, and the
+        # random generators and the allocator in the middle of a capture; resetting the graph frees
+        # them in newer versions of torch.
         cuda.set_stream(home)
         with contextlib.suppress(Exception):
             graph.reset()
@@ -130,20 +135,20 @@ def _prove_health(step: Callable[[], object], cuda: Any, device: str, draw: Call
 
 
 def _words(error: Exception) -> str:
-    """The first line of an error: torch's go on with advice and stacks."""
+    """Return the first line of an error: torch appends advice and stacks."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}".removesuffix(": ")[:MAX_REASON]
 
 
 LEAST_SPAN_S = 100e-6
 MAX_EVENTS = 2048
-"""Events for the marks of one sample; in longer samples only every so many calls are marked."""
+"""The limit of events for the marks of one sample; in longer samples only some calls are marked."""
 FALLBACK_FLUSH_BYTES = 256_000_000
 FENCE_SHARE = 1000
-"""A sample lasts at least so many times as long as its fence takes by itself."""
+"""The shortest sample, as a multiple of its empty fence's duration."""
 FENCE_TRIES = 9
 MAX_OVERTAKEN = 0.1
-"""The share of calls looked at above which it is said that the GPU had to wait for the host."""
+"""The share of late calls above which a remark reports that the GPU had to wait for the host."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -166,8 +171,8 @@ class _Subject:
     def waited(self) -> float:
         """Return the share of calls, or of samples, in which the GPU waited for the host.
 
-        Of hot samples those count whose number of calls is the most frequent: others looked for that number, and a call by
-        itself has nothing before it.
+        Only hot samples with the most frequent number of calls count: others searched for that
+        number, and before a single call the GPU has nothing to do.
         """
         if self.taken:
             calls, count = self.taken.most_common(1)[0]
@@ -228,7 +233,7 @@ class CudaClock:
         self._subjects[id(program)].step(no_mark)
 
     def take(self, program: Program, *, calls: int, write: Write | None = None) -> Taken:
-        """Time so many calls; with a flush twice as many, half of them by each clock.
+        """Time this many calls; with a flush twice as many, half of them by each clock.
 
         Raises:
             ValueError: a call made more or fewer marks than it has parts.
@@ -242,7 +247,10 @@ class CudaClock:
         return self._take_hot(subject, calls)
 
     def least_sample_s(self) -> float:
-        """A thousand times what an empty fence takes; 0 where each call has a fence of its own, which no length would hide."""
+        """Return a thousand times the duration of an empty fence.
+
+        It is 0 if each call has a separate fence, which no length would hide.
+        """
         if self._flush is not None:
             return 0.0
         costs_s = []
@@ -256,12 +264,12 @@ class CudaClock:
         return FENCE_SHARE * statistics.median(costs_s)
 
     def replays(self, program: Program) -> bool:
-        """Whether its step was captured in a graph."""
+        """Return whether its step was captured in a graph."""
         subject = self._subjects.get(id(program))
         return subject is not None and subject.captured is not None and subject.captured.replay is not None
 
     def checks(self, program: Program, *, arm: str) -> tuple[Check, ...]:
-        """Whether the step was `graphed`, where that was asked for; what is wrong with the device's times, where something is."""
+        """Return whether the step was `graphed`, if requested, and faults of the device's times."""
         subject = self._subjects.get(id(program))
         if subject is None:
             return ()
@@ -276,15 +284,15 @@ class CudaClock:
         return tuple(found)
 
     def retries(self) -> int:
-        """How often torch's allocator found no room, and freed what it had cached to find some."""
+        """Return how often torch's allocator found no room and freed cached memory."""
         return int(self._cuda.memory_stats(self._device).get("num_alloc_retries", 0))
 
     def flushes(self) -> int:
-        """The most that the calls of any program have needed; 0 where there is none."""
+        """Return the most flushes that calls of any program have needed; 0 without flushing."""
         return max((subject.flushes for subject in self._subjects.values()), default=1) if self._flush is not None else 0
 
     def settle_flushes(self, count: int) -> None:
-        """So many before every call of every program."""
+        """Set the number of flushes before every call of every program."""
         for subject in self._subjects.values() if not self._settled else ():
             subject.flushes, subject.overtaken, subject.queued = count, 0, 0
         self._settled = True
@@ -300,10 +308,10 @@ class CudaClock:
         return _Subject(program=program, step=lambda _: replay(), parts=(), captured=every[0])
 
     def _take_hot(self, subject: _Subject, calls: int) -> Taken:
-        """One fence; in it are the calls, their marks, the two events around them, and one before the last call.
+        """Time one fence: the calls, their marks, two events around, and one before the last call.
 
-        Where the GPU has come to that one before the host has queued the last call, it waits for the host. One call by itself
-        tells nothing: the GPU has nothing to do before it.
+        If the GPU reaches that event before the host has queued the last call, it waits for the
+        host. A single call shows nothing: the GPU has nothing to do before it.
         """
         stride, marked = self._spread_marks(len(subject.parts), calls)
         events = self._reserve((len(subject.parts) + 1) * marked) if subject.parts else []
@@ -401,14 +409,17 @@ class CudaClock:
         return Taken(wall_s=wall_s / calls, device_s=known_s, parts_s=self._known_parts(subject, spans_s, calls))
 
     def _known_parts(self, subject: _Subject, spans_s: Sequence[float], calls: int) -> tuple[float | None, ...]:
-        """Each part per call and unit (s), from its sum over so many marked calls."""
+        """Return each part per call and unit (s), from its sum over this many marked calls."""
         return tuple(
             self._known(subject, "" if part.on_host else part.metric, span_s, pairs=calls, calls=calls * part.per)
             for part, span_s in zip(subject.parts, spans_s, strict=True)
         )
 
     def _known(self, subject: _Subject, what: str, span_s: float, *, pairs: int, calls: int) -> float | None:
-        """A sum of spans per call (s), or `None` where so many pairs of events cannot resolve it; noted, if it has a name."""
+        """Return a sum of spans per call (s).
+
+        `None` if this many pairs of events cannot resolve it; that is noted, if the sum has a name.
+        """
         if resolves(span_s, pairs):
             return span_s / calls
         subject.unresolved |= {what} - {""}
@@ -420,7 +431,7 @@ class CudaClock:
         return stride, math.ceil(calls / stride)
 
     def _reserve(self, count: int) -> list[Any]:
-        """So many events, all of which exist."""
+        """Return this many events, all of which exist."""
         if count > len(self._events):
             self._events += self._new_events(count - len(self._events))
         return self._events[:count]
@@ -440,17 +451,23 @@ class CudaClock:
 
 
 def resolves(span_s: float, pairs: int) -> bool:
-    """Whether the sum (s) of the spans between so many pairs of events is known to half a per cent."""
+    """Return whether the sum (s) of spans between this many pairs of events is precise.
+
+    That is, if it is known to half a per cent.
+    """
     return span_s >= LEAST_SPAN_S * math.sqrt(pairs)
 
 
 def flush_bytes(cuda: Any, device: str) -> int:
-    """How many bytes evict the L2 cache when they are overwritten: twice its size."""
+    """Return how many overwritten bytes evict the L2 cache: twice its size."""
     return 2 * int(getattr(cuda.get_device_properties(device), "L2_cache_size", 0)) or FALLBACK_FLUSH_BYTES
 
 
 def make_flush(cuda: Any, device: str, *, allocate: Callable[[int], Any]) -> Callable[[], object]:
-    """What evicts the L2 cache: queues the overwriting of a buffer. `allocate` gives a tensor of so many bytes."""
+    """Return a function that evicts the L2 cache: it queues the overwriting of a buffer.
+
+    `allocate` returns a tensor of a number of bytes.
+    """
     zero: Callable[[], object] = allocate(flush_bytes(cuda, device)).zero_
     return zero
 

@@ -4,17 +4,19 @@ Clock: `time.perf_counter` with the device synchronised at both ends; nothing el
 held off between `hold_garbage_collector` and its end. Warm-up rule: measurement ends it when the last five windows show no
 trend (Theil-Sen slope across them below a quarter of the within-window spread, or below 1 %), or when time runs out.
 
-The clock is held from before benched code is imported. Whatever times asks for a reader of its own where it is defined, as a
-default of its arguments: no module has an attribute that a measurement looks at, so that no assignment to one slows a clock.
-Tools that freeze or mock time replace `time.perf_counter` wherever they find it by its identity; a `partial` is another object.
-What code can still do to functions and classes of a process that it shares, the parent's clock sees (`engine.witness`).
+The clock is held from before benchmarked code is imported. Each module that times asks for its own
+reader, as a default of its arguments. Measurements look at no attribute of a module, so assigning
+to one slows no clock. Tools that freeze or mock time replace `time.perf_counter` wherever they find
+it by its identity; a `partial` is another object. Code that shares the process can still change
+functions and classes; the parent's clock detects that (`engine.witness`).
 
-Where memory lies decides how fast some programs run (which pages share a set of a cache), and one program's memory lies where
-it lies for as long as its process lives. Over several copies, called in turn, that luck is averaged within a launch instead of
-between launches, and no call finds its inputs in the caches of the call before.
+Memory addresses decide how fast some programs run (which pages share a set of a cache), and they
+stay the same for the life of a process. Several copies, called in turn, average this effect within
+a launch instead of between launches, and no call finds its inputs in the caches of the previous
+one.
 
-A suite that computes with torch names it among the modules to preload. Where no suite of a plan does, nothing here imports it:
-a worker then starts in milliseconds, and `auto` means the CPU.
+A suite that computes with torch names it among the modules to preload. If no suite of a plan does,
+nothing here imports it: a worker then starts in milliseconds, and `auto` means the CPU.
 """
 
 import gc
@@ -31,8 +33,11 @@ from ci_bench.records.results import Check
 from ci_bench.suites.base import Mark, Program
 
 CONTRACT = 1
-"""What a time means, as docs/measuring.md says it, by number. Whatever moves a time of unchanged code raises it: what is inside
-the fence, the caches that a call finds, the clock, the warm-up, the garbage collector. Two contracts are not compared."""
+"""The number of the timing contract, which docs/measuring.md defines.
+
+A change that moves a time of unchanged code raises it: what is inside the fence, the caches that a
+call finds, the clock, the warm-up, the garbage collector. Two contracts are not compared.
+"""
 
 
 class NoSuchDevice(Exception):  # noqa: N818 - it names what is wrong, and is shown to the user
@@ -40,11 +45,11 @@ class NoSuchDevice(Exception):  # noqa: N818 - it names what is wrong, and is sh
 
 
 class BlockingLaunches(Exception):  # noqa: N818 - it names what is wrong, and is shown to the user
-    """The host waits for each kernel, so that no step takes as long as it does for users."""
+    """The host waits for each kernel, so steps take longer than for users."""
 
 
 def torch_is_loaded() -> bool:
-    """Whether the suites of this plan compute with torch."""
+    """Return whether the suites of this plan compute with torch."""
     return "torch" in sys.modules
 
 
@@ -100,7 +105,10 @@ Reader = Callable[[], float]
 
 
 def reader() -> Reader:
-    """A reader of the host's clock that nobody else holds. To be called where modules are loaded, not where time is read."""
+    """Return a private reader of the host's clock.
+
+    Call when modules are loaded, not when time is read.
+    """
     return partial(time.perf_counter)
 
 
@@ -123,12 +131,12 @@ class Rotation:
 
 
 def copies_of(program: Program) -> tuple[Program, ...]:
-    """What is called in turn: the copies of a rotation, or the program alone."""
+    """Return the callables for turns: the copies of a rotation, or only the program."""
     return program.copies if isinstance(program, Rotation) else (program,)
 
 
 def close(program: Program) -> None:
-    """Once nobody calls a program any more: each copy of one that has something to take down does."""
+    """Take down a program after its last call, with each copy that has something to take down."""
     for copy in copies_of(program):
         if (take_down := getattr(copy, "close", None)) is not None:
             take_down()
@@ -150,7 +158,7 @@ WINDOWS = 5
 WINDOW_SAMPLES = 3
 MIN_WARMUP_CALLS = 3
 LEAST_WARMUP_S, MOST_WARMUP = 1.0, 2
-"""Warm-up takes at most so many times the samples that it is for, once it has lasted that long."""
+"""The limit of warm-up as a multiple of its samples, once it has lasted that long."""
 NEGLIGIBLE_TREND = 0.01
 MAX_CALLS = 1 << 20
 
@@ -166,10 +174,11 @@ def time_calls(step: Callable[[], object], *, calls: int, synchronize: Callable[
 
 
 def find_calls(take: Callable[[int], float], *, sample_s: float) -> int:
-    """The smallest power of two of calls that lasts `sample_s` seconds, so that a sample is above the clock's noise.
+    """Return the smallest power of two of calls that lasts `sample_s` seconds.
 
-    `take` times so many calls and returns seconds per call. What lasts just long enough is timed once more: the first time may
-    have been a slow one, of cold caches or beside other work, and samples would be too short from then on.
+    A sample is then above the clock's noise. `take` times a number of calls and returns seconds per
+    call. A number that lasts just long enough is timed once more: the first time may have been slow
+    because of cold caches or other work, and samples would then be too short.
     """
 
     def lasts(calls: int) -> bool:
@@ -200,7 +209,7 @@ def warm_up(take: Callable[[], float], *, limit_s: float, samples: int, now: Rea
 
 
 def is_steady(values: Sequence[float]) -> bool:
-    """Whether the last `WINDOWS` windows of samples (seconds) show no trend worth naming.
+    """Return whether the last `WINDOWS` windows of samples (seconds) show no relevant trend.
 
     The slope is Theil and Sen's median of pairwise slopes over the window medians; a trend counts when its effect from the first
     window to the last exceeds a quarter of the median absolute deviation within windows, and one per cent of the level.

@@ -14,12 +14,15 @@ _PROC = Path("/proc/self")
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - its device is looked up, nothing is written
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs", "devtmpfs"})
 _SHARED_NAMES = ("/memfd:", "/dev/", "/SYSV", "[", "anon_inode:")
-"""Mappings that are no file on a disk, by how their names begin: memfd_create(2), MAP_SHARED | MAP_ANONYMOUS, shmget(2)."""
+"""Prefixes of mappings without a file on a disk.
+
+From memfd_create(2), MAP_SHARED | MAP_ANONYMOUS, shmget(2).
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Held:
-    """What a process has in memory, in bytes.
+    """The memory of a process, in bytes.
 
     `own` is what it filled itself: anonymous and huge pages, swapped ones too, shared memory, files mapped to be written, and
     what its children hold for themselves. `file_backed` are the pages of all other files.
@@ -112,7 +115,10 @@ def _open_shared_memory() -> dict[tuple[int, int], float]:
 
 
 def _held_by_children() -> float:
-    """Bytes that processes below this one wrote and share with nobody; what they share with this one is its own already."""
+    """Return the bytes that only child processes hold.
+
+    Memory shared with this process already counts as its own.
+    """
     total = 0.0
     for pid in below():
         kilobytes = read_kilobytes(Path("/proc", str(pid), "smaps_rollup"))

@@ -1,4 +1,4 @@
-"""One arm by itself in a process: memory of steady steps, compile latency from a cold cache, what dynamo did.
+"""Measure one arm in isolation: memory of steady steps, cold compile latency, dynamo's counters.
 
 No other arm has ever lived in this process, so nothing of it is in the peak or in the growth.
 """
@@ -29,9 +29,15 @@ from ci_bench.suites.base import Compiler, Context, Evidence, Program, Stage, Wo
 
 STEADY_CALLS = 5
 WATCHED_CALLS = 12
-"""Whose memory is watched: the first half shows what still fills up, the second what never ends."""
+"""The number of calls whose memory is watched.
+
+The first half shows what still fills up, the second what never ends.
+"""
 MORE_CALLS, MORE_CALLS_S = 100, 2.0
-"""Calls after those, if so many take no longer: what they keep is in the peak."""
+"""The number of later calls, if they take no longer than this (s).
+
+Memory that they keep is in the peak.
+"""
 
 
 def measure_alone(

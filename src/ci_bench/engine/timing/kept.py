@@ -1,7 +1,7 @@
 """Memory that timed calls keep: what a leak takes over hundreds of calls, where a peak is watched for a few.
 
-Both sides make the same number of timed calls, after a warm-up in which caches fill. Free memory goes back to the kernel before
-either reading, so that holes in the heap are no leak.
+Both sides make the same number of timed calls, after a warm-up in which caches fill. Free memory
+goes back to the kernel before either reading, so holes in the heap do not count as a leak.
 """
 
 import os
@@ -48,7 +48,10 @@ class Kept:
 
 
 def _live_bytes(device: str) -> float | None:
-    """What is held without garbage and free memory; `None` where the kernel doesn't tell."""
+    """Return the held bytes without garbage and free memory.
+
+    `None` if the kernel does not report them.
+    """
     return_free_memory()
     if device.startswith("cuda"):
         return _quick_bytes(device)
@@ -57,7 +60,7 @@ def _live_bytes(device: str) -> float | None:
 
 
 def _quick_bytes(device: str) -> float:
-    """What is held by a counter, in microseconds: near enough to tell arms apart."""
+    """Return the held bytes by a counter, in microseconds: close enough to distinguish arms."""
     if device.startswith("cuda"):
         return float(sys.modules["torch"].cuda.memory_allocated(device))
     try:

@@ -1,9 +1,10 @@
 """Takes looks at timed calls: rows of calls on fresh inputs, and copies of what the last of them left. Imports torch.
 
-A *look* is one call (one of each copy, where inputs rotate) in a row of calls that is made as every sample is. Fresh inputs are
-there before the row. After some calls, as many as a secret number says, a few elements of the inputs are overwritten without a
-pause, one more call is made, and all that it left is copied. Its sample does not count. What computes only after a pause, only
-the first calls of a row, or only some calls, does not compute that one. What the inputs hold after the call is noted as well.
+A *look* is one call (one of each copy, if inputs rotate) in a row of calls that is made as every
+sample is. Fresh inputs are there before the row. After a secret number of calls, a few elements of
+the inputs are overwritten without a pause, one more call is made, and all its results are copied.
+Its sample does not count. Code that computes only after a pause, only in the first calls of a row,
+or only in some calls, does not compute this one. The inputs after the call are noted as well.
 Nothing is judged here.
 """
 
@@ -26,20 +27,29 @@ from ci_bench.suites.randomness import generator_states, seed_everything
 from ci_bench.suites.randomness import moved as moved_generators
 
 SETTLING_S = 0.001
-"""Between the two looks at what one call left: whoever still writes by then is seen."""
+"""The time between the two looks at one call's results. A write in between is detected."""
 INPUTS = "inputs."
 ROUNDS = 7
 SEEDS, QUICKER = 15, 4
-"""The quickest of so many first calls is compared with a third call than which so many are quicker."""
+"""The quickest of `SEEDS` first calls is compared with a third call.
+
+`QUICKER` of the third calls are quicker than that one.
+"""
 GLANCES = 5
-"""Without care, the quickest of so many are compared."""
+"""Without care, the quickest of this many are compared."""
 SIGHTINGS = 3
-"""The last of so many calls on the same values is what the first is compared with: a cache may wait for the second."""
+"""The number of calls on the same values.
+
+The first is compared with the last: a cache may wait for the second.
+"""
 SEEDS_S = 2.0
-"""What all these calls may take (s); a tenth of it without care."""
+"""The limit of all these calls' time (s); a tenth of it without care."""
 SCRAMBLE, NAP_S = 1 << 13, 0.001
-"""Numbers to sort before each of them, so that branch prediction forgets the values: it makes `sort` 2.4 times, and Python's
-`sorted` twice, as fast on 500 values that were sorted twice before. A nap (s) then gives the call a time slice of its own."""
+"""The number of values to sort before each of them, so branch prediction forgets the values.
+
+Otherwise `sort` is 2.4 times, and Python's `sorted` twice, as fast on 500 values that were sorted
+twice before. A nap (s) then gives the call its own time slice.
+"""
 MAX_REASON = 200
 
 PAUSE_S, MOST_PAUSE_S = 0.01, 0.25
@@ -50,14 +60,15 @@ SHORT_ROWS = 0.75
 """The share of rows whose length is drawn by its logarithm, which costs little; the others end anywhere in a sample."""
 
 Left = Mapping[str, Tensor]
-"""What one call left, by name, on the host."""
+"""The results of one call, by name, on the host."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """The calls in a row that a look is in: so many are `before` it, and the reference has to make `again` of them first.
+    """The row of calls around a look.
 
-    `seed` draws the elements that are written in front of it, all elements with `whole`; 0 where nothing is written.
+    `before` of them precede it, and the reference first makes `again` of them. `seed` draws the
+    elements that are written in front of it, all elements with `whole`; 0 where nothing is written.
     """
 
     before: int = 0
@@ -68,9 +79,9 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Habits:
-    """What a program's calls change of what later calls compute from: its state, the random numbers, its own inputs.
+    """The effects of a program's calls on later ones: state, random numbers, its own inputs.
 
-    `written` says that its inputs can be written between two calls.
+    `written`: its inputs can be written between two calls.
     """
 
     written: bool
@@ -79,7 +90,7 @@ class Habits:
     writes: bool = False
 
     def row(self, coin: random.Random, calls: int) -> Row:
-        """A row for a look at a program of so many calls a sample."""
+        """Return a row for a look at a program with this many calls a sample."""
         if not self.written:
             return Row()
         seed, most = coin.getrandbits(31) + 1, max(1, calls)
@@ -94,9 +105,10 @@ class Habits:
 class Look:
     """One refereed call: how its inputs were made, what each copy left, how long it took per call (s), or what it raised.
 
-    `draw` seeded the generators, as it does before a sample, so that they don't tell a look from one; 0: `seed` did.
-    `fresh` says that the inputs had other values than before. `kinds` are the classes of tensors that are none of torch's own.
-    `unsettled` names what changed though nobody called. `inputs` are checksums of each copy's inputs after the call.
+    `draw` seeded the generators, as it does before a sample, so they cannot distinguish a look from
+    one; 0: `seed` did. `fresh`: the inputs had other values than before. `kinds` are the classes of
+    tensors outside torch. `unsettled` names values that changed without a call. `inputs` are
+    checksums of each copy's inputs after the call.
     """
 
     seed: int
@@ -114,7 +126,7 @@ class Look:
 
 
 def copies(program: Program) -> tuple[Refereed, ...]:
-    """What is called in turn, as programs that can be refereed."""
+    """Return the callables for turns, as programs that can be refereed."""
     return cast("tuple[Refereed, ...]", copies_of(program))
 
 
@@ -132,8 +144,9 @@ def take_look(
 ) -> Look:
     """A row of calls of every copy on inputs of one seed, beginning from `state`, of which the last is looked at.
 
-    `noise` shakes the inputs; `draw` seeds the generators otherwise than the inputs. What is captured reads its inputs from where
-    they lay, so that they never move there. With a pause (s) before each call, only the calls that change something are made.
+    `noise` shakes the inputs; `draw` seeds the generators separately from the inputs. A captured
+    call reads its inputs at their old addresses, so they never move there. With a pause (s) before
+    each call, only the calls that change something are made.
     """
     every = copies(program)
     moved = moved and not clock.replays(program)
@@ -167,7 +180,7 @@ def take_look(
 
 
 def _write(every: Sequence[Refereed], row: Row, noise: int) -> Callable[[], None] | None:
-    """What writes into the inputs of all copies; `None` where nothing is written."""
+    """Return a function that writes into the inputs of all copies; `None` if nothing is written."""
     if not row.seed:
         return None
     writes = [copy.alter(row.seed, shaken=noise, whole=row.whole) for copy in cast("Sequence[Altered]", every)]
@@ -184,7 +197,7 @@ def sums_of(every: Sequence[Refereed]) -> tuple[tuple[int, ...], ...]:
     """Checksums of the tensors that the next call of each copy computes from; empty where a program does not say which."""
     try:
         return tuple(tuple(map(checksum, cast("Altered", copy).operands())) for copy in every if hasattr(copy, "operands"))
-    except (RuntimeError, NotImplementedError):  # a tensor of a kind that has no bytes of its own
+    except (RuntimeError, NotImplementedError):  # a kind of tensor without bytes
         return ()
 
 
@@ -193,9 +206,9 @@ def _inputs_of(copy: Refereed) -> dict[str, Tensor]:
 
 
 def _in_a_row(clock: Clock, program: Program, row: Row, write: Callable[[], None] | None) -> Taken:
-    """The first call on fresh inputs, whose time tells what remembers values; then the others as samples have them.
+    """Time the first call on fresh inputs, which reveals remembered values.
 
-    The write goes before the last call of each copy.
+    Then the others as samples. The write goes before the last call of each copy.
     """
     count = len(copies_of(program))
     first = clock.take(program, calls=count)
@@ -219,7 +232,7 @@ def _apart(clock: Clock, program: Program, row: Row, write: Callable[[], None] |
 
 
 def habits_of(clock: Clock, program: Program, state: Left | None, *, seed: int) -> Habits:
-    """What a call changes, by one call on fresh inputs."""
+    """Find the effects of a call, by one call on fresh inputs."""
     every = copies(program)
     if not all(hasattr(copy, "alter") for copy in every):
         return Habits(written=False)
@@ -242,11 +255,12 @@ def habits_of(clock: Clock, program: Program, state: Left | None, *, seed: int) 
 
 
 def fresh_over_known(clock: Clock, program: Program, state: Left | None, *, secret: int) -> float:
-    """How many times as long a call takes on fresh inputs as on the prepared ones, by the quickest of calls in turns.
+    """Return a call's time on fresh inputs divided by prepared ones.
 
-    Either kind of call comes right after inputs were written, so that the caches are as cold for both. The quickest of each kind,
-    since other work on the machine only ever adds; what has to compute cannot be quick by luck. Seeds come of a `secret` one, so
-    that no file of an earlier launch holds their results.
+    Takes the quickest of calls in turns. Each call directly follows a write of its inputs, so the
+    caches are equally cold for both kinds. The quickest of each kind counts, since other work on
+    the machine only adds time; code that has to compute cannot be quick by chance. Seeds derive
+    from a `secret` one, so no file of an earlier launch holds their results.
     """
     every = copies(program)
     times_s: dict[bool, list[float]] = {True: [], False: []}
@@ -263,11 +277,12 @@ def fresh_over_known(clock: Clock, program: Program, state: Left | None, *, secr
 
 
 def first_over_third(clock: Clock, program: Program, state: Left | None, *, secret: int, careful: bool) -> float:
-    """How many times as long the first call on fresh values takes as the third on the same ones.
+    """Return the time of the first call on fresh values divided by the third on the same ones.
 
-    The same values are written before each of these calls, so that nothing but having seen them can make the later one quicker.
-    Other work on the machine only ever adds time, so the quickest calls are compared. If `careful`, branch prediction is made to
-    forget the values, and the fifth of the third calls counts, which makes the figure smaller. 0: it would take too long.
+    The same values are written before each of these calls, so the later one can only be quicker
+    because of having seen them. Other work on the machine only adds time, so the quickest calls are
+    compared. If `careful`, branch prediction is made to forget the values, and the fifth of the
+    third calls counts, which makes the figure smaller. 0: it would take too long.
     """
     every, first_s, third_s = copies(program), list[float](), list[float]()
     begun_s, coin = time.perf_counter(), torch.Generator().manual_seed(secret)
@@ -291,19 +306,22 @@ def first_over_third(clock: Clock, program: Program, state: Left | None, *, secr
 
 
 def differing(one: Left, other: Left) -> bool:
-    """Whether any tensor differs, or is on one side alone."""
+    """Return whether any tensor differs, or exists on only one side."""
     if one.keys() != other.keys():
         return True
     return any(not _same(value, other[name]) for name, value in one.items())
 
 
 def copied_aside(seen: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copy what a call left to the host, into pages of its own."""
+    """Copy a call's results to the host, into separate pages."""
     return dict(zip(seen, set_aside(list(seen.values())), strict=True))
 
 
 def _changed(seen: Sequence[Mapping[str, Tensor]], left: Sequence[Left]) -> str:
-    """What is other than a moment ago; gradients and weights, which are many, are not looked at twice."""
+    """Return the values that have changed since a moment ago.
+
+    Gradients and weights, which are many, are not inspected twice.
+    """
     time.sleep(SETTLING_S)
     for now, before in zip(seen, left, strict=True):
         again = {name: value for name, value in now.items() if not name.startswith((GRADIENTS, WEIGHTS))}
@@ -314,7 +332,10 @@ def _changed(seen: Sequence[Mapping[str, Tensor]], left: Sequence[Left]) -> str:
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    """Whether two are equal, where NaN equals NaN; nearly always they are without that."""
+    """Return whether two are equal, with NaN equal to NaN.
+
+    Nearly always they are even without that.
+    """
     return torch.equal(one, other) or torch.equal(_numbers(one), _numbers(other))
 
 

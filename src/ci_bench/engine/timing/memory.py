@@ -1,9 +1,11 @@
 """The memory of a process, as the kernel and torch's allocator tell it: what is held now, its peak, its growth over steps.
 
-On a GPU all is the allocator's. On the CPU what counts is memory that nothing but this process's data fills: anonymous pages
-(heaps, stacks), shared memory, files that are mapped to be written, and what child processes hold for themselves. Pages of files
-that are only read (libraries, mapped weights) are in the page cache or not, by what else the machine did, so they are counted
-apart. What no step decides is kept out: malloc returns its free memory before each reading, and no page is a huge one.
+On a GPU all memory is the allocator's. On the CPU only memory that this process's data fills
+counts: anonymous pages (heaps, stacks), shared memory, files that are mapped to be written, and
+memory of child processes. Pages of files that are only read (libraries, mapped weights) may be in
+the page cache or not, depending on other work of the machine, so they are counted separately.
+Effects that no step decides are excluded: malloc returns its free memory before each reading, and
+huge pages are off.
 
 The kernel keeps no peak of such memory. It keeps one of all resident memory (VmHWM, proc(5)), which misses no moment: during a
 step it rises by what this memory rose at most, and by the pages of files that came meanwhile, which are counted (docs/adr/0035).
@@ -26,16 +28,23 @@ _STATUS = Path("/proc/self/status")
 _PR_SET_THP_DISABLE = 41
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -3, -4, -8
 CONTRACT = 3
-"""What a peak on the CPU means, by number: whatever moves that of unchanged code raises it. In the first, blocks had pages of
-their own from 64 KiB on. Until the second, only anonymous memory of this process counted, above what importing had taken."""
+"""The number of the contract for a peak on the CPU.
+
+A change that moves a peak of unchanged code raises it. In the first, blocks had separate pages from
+64 KiB on. Until the second, only anonymous memory of this process counted, above its memory after
+importing.
+"""
 _OWN_PAGES = resource.getpagesize()
 _MOST_MAPPED = 1 << 15
-"""How many blocks have pages of their own at most: half of what the kernel lets a process map (vm.max_map_count)."""
+"""The limit of blocks with separate pages.
+
+It is half of what the kernel lets a process map (vm.max_map_count).
+"""
 _LARGEST_IN_HEAP = 32 << 20
-"""What glibc lets the limit rise to by itself, at most (DEFAULT_MMAP_THRESHOLD_MAX)."""
+"""The largest value that glibc raises the limit to (DEFAULT_MMAP_THRESHOLD_MAX)."""
 _NEVER = -1
 COMMON_POOL = (0, 0)
-"""What torch calls the pool that all but captured allocations come from."""
+"""torch's name of the pool that all but captured allocations come from."""
 
 
 def return_free_memory() -> None:
@@ -48,9 +57,10 @@ def return_free_memory() -> None:
 def make_repeatable() -> None:
     """From now on what is allocated is resident, what is freed is not, and no luck of the machine's has a part in it.
 
-    Pages are of the common size (whether two MiB are free in one piece depends on others). Of glibc's malloc all threads share
-    one arena, and blocks of a page or more have pages of their own, always: by default the limit rises to what was freed last,
-    and holes between blocks grow as allocations happen to interleave (mallopt(3)), those of a compiler above all.
+    Pages have the common size (free pieces of two MiB depend on other processes). All threads share
+    one arena of glibc's malloc, and blocks of a page or more always have separate pages. By default
+    that limit rises to the last freed size, and holes between blocks grow as allocations interleave
+    by chance (mallopt(3)), those of a compiler above all.
     """
     library = ctypes.CDLL(None)
     if prctl := getattr(library, "prctl", None):
@@ -64,9 +74,10 @@ def make_repeatable() -> None:
 def keep_heap() -> None:
     """From now on glibc's malloc returns no free memory from the end of its heap; blocks of 32 MiB or more come and go as before.
 
-    Whether calls end with so much free memory there that it is returned, to be faulted in again by the next one, hangs on which
-    blocks happened to be last: in seven processes of eight of one model, for as long as they lived. A look of the
-    referee's was enough to end it, and calls were 2 % quicker from then on (mallopt(3), docs/adr/0076).
+    Calls may end with so much free memory there that it is returned, and the next call faults it in
+    again. Which blocks happen to be last decides that: in seven processes of eight of one model it
+    happened, for as long as they lived. A look of the referee's was enough to end it, and calls
+    were 2 % quicker from then on (mallopt(3), docs/adr/0076).
     """
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         mallopt(_M_MMAP_THRESHOLD, _LARGEST_IN_HEAP)
@@ -74,7 +85,7 @@ def keep_heap() -> None:
 
 
 def keep_freed_memory() -> None:
-    """From now on glibc's malloc keeps what is freed, and takes no pages of their own for large blocks (mallopt(3)).
+    """Make glibc's malloc keep freed memory, without separate pages for large blocks (mallopt(3)).
 
     By default it returns them or not by where a block happens to lie, for as long as the process lives: a call that allocates its
     output took 180 us in some processes and 2,000 us in others, nine tenths of it page faults.
@@ -105,7 +116,10 @@ class HostMemory:
         return None if self._last is None else self._last.own
 
     def begin_step(self) -> None:
-        """The step's peak counts from now. Where the kernel doesn't let VmHWM be reset (5 into clear_refs), it has none."""
+        """Start the step's peak.
+
+        If the kernel does not allow resetting VmHWM (5 into clear_refs), the step has none.
+        """
         try:
             _CLEAR_REFS.write_text("5")
         except OSError:
@@ -131,9 +145,10 @@ class HostMemory:
 
 
 def cap_growth(more: float) -> None:
-    """From now on an allocation fails where this process would take so many bytes more than it has (RLIMIT_DATA, setrlimit(2)).
+    """Fail allocations from now on that would add more than this many bytes.
 
-    What counts is writable private memory as it is asked for, touched or not; where the kernel doesn't tell it, nothing is done.
+    Uses RLIMIT_DATA (setrlimit(2)). Requested writable private memory counts, touched or not. If
+    the kernel does not report it, nothing is done.
     """
     kilobytes = read_kilobytes(_STATUS)
     if "VmData" in kilobytes:
@@ -173,9 +188,10 @@ class DeviceMemory:
     def end_step(self) -> None:
         """Note the step's peaks.
 
-        A CUDA graph computes in a pool of its own, which the allocator takes for free as soon as the capture is over: what of
-        such pools does not count as allocated is added, since nobody else can have it. Outputs in a pool that the step freed
-        again would count twice then; no step needs more than is reserved.
+        A CUDA graph computes in a separate pool, which the allocator considers free as soon as the
+        capture is over. The part of such pools that does not count as allocated is added, since
+        nothing else can use it. Outputs in a pool that the step freed again would count twice then;
+        no step needs more than is reserved.
         """
         reserved = float(self._cuda.max_memory_reserved(self._device))
         allocated = float(self._cuda.max_memory_allocated(self._device)) + self._kept_by_graphs()
@@ -202,7 +218,7 @@ def memory_of(device: str) -> HostMemory | DeviceMemory:
 def watch(
     step: Callable[[], object], memory: HostMemory | DeviceMemory, *, steps: int, more: int = 0, most_s: float = 0.0
 ) -> dict[str, float]:
-    """Peaks and growth over `steps` steps, in bytes by metric; without what nobody tells.
+    """Return peaks and growth over `steps` steps, in bytes by metric; unknown ones are omitted.
 
     If `more` steps take no longer than `most_s` seconds, they follow, and one that is watched: what they keep is in the peaks.
     """
@@ -237,8 +253,8 @@ def _highest(peaks: Sequence[float]) -> float:
 def growth(readings: Sequence[float]) -> float:
     """The bytes a step by which memory grows, of readings between steps: 0 where it shrinks, or no longer grows.
 
-    The slope of either half, by the median over all pairs of readings (Sen, 1968); the smaller counts, since what fills up in
-    the first half, or jumps once, is no leak.
+    The slope of either half, by the median over all pairs of readings (Sen, 1968); the smaller
+    counts. Memory that fills up in the first half, or jumps once, is not a leak.
     """
     middle = len(readings) // 2
     return max(0.0, min(_slope(readings[: middle + 1]), _slope(readings[middle:])))

@@ -1,4 +1,7 @@
-"""Where the seconds of one stage go, phase by phase, as its worker sees them. For the reader: no verdict depends on them."""
+"""Sum the seconds of one stage by phase, as its worker reports them.
+
+For the reader: verdicts do not depend on them.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,11 +28,11 @@ class Stopwatch:
             self.add(phase, arm, self.now() - begun)
 
     def add(self, phase: Phase, arm: str, seconds: float) -> None:
-        """So many seconds more."""
+        """Add seconds to a phase."""
         self._spent[phase, arm] = self._spent.get((phase, arm), 0.0) + seconds
 
     def read(self, stage: str) -> tuple[Spent, ...]:
-        """What was spent so far, as that of a stage."""
+        """Return the seconds spent so far, under a stage's name."""
         return tuple(
             Spent(stage=stage, phase=phase, arm=arm, seconds=round(max(0.0, seconds), 4))
             for (phase, arm), seconds in self._spent.items()
@@ -37,9 +40,10 @@ class Stopwatch:
 
 
 def whole(stage: str, told: Sequence[Spent], *, rest: Phase, seconds: float) -> tuple[Spent, ...]:
-    """A stage's seconds by phase, as its worker told them, with what is left of all its seconds as the phase `rest`.
+    """Return a stage's seconds by phase, as its worker reported them.
 
-    What cannot be, phases longer than the stage or of another one, is dropped: a worker runs code that may tell anything.
+    The phase `rest` has the remainder. Impossible entries, phases longer than the stage or of
+    another one, are dropped: a worker runs code that may report anything.
     """
     inside = sum(one.seconds for one in told)
     if any(one.stage != stage or one.seconds < 0 for one in told) or not inside <= seconds * 1.01:

@@ -1,8 +1,9 @@
 """A program that several processes run together, as rank 0 has it and as the others do. Imports torch.
 
-Rank 0 does what any worker does, and whenever it calls such a program it tells the others to call theirs, outside the clock. A
-sample begins behind a barrier, and is the slowest rank's. What each rank waits in collectives is learned from torch's profiler in
-steps that are not timed: by the clock alone all ranks of a synchronous step take as long as the slowest.
+Rank 0 does what any worker does. Whenever it calls such a program, it makes the others call theirs,
+outside the clock. A sample starts behind a barrier, and is the slowest rank's. Each rank's waiting
+time in collectives comes from torch's profiler in steps that are not timed: by the clock, all ranks
+of a synchronous step take as long as the slowest.
 """
 
 import math
@@ -28,7 +29,7 @@ from ci_bench.suites.randomness import seed_everything
 
 PROFILED_STEPS = 5
 BACKENDS = ("gloo:", "nccl:")
-"""What the profiler's names of collectives begin with, on the thread or stream that carries them out."""
+"""Prefixes of collectives in the profiler, on the thread or stream that executes them."""
 SIZES = {
     "double": 8,
     "long int": 8,
@@ -68,7 +69,7 @@ def join(seat: Seat, device: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OrderlyRanks:
-    """What a workload sees of the ranks."""
+    """The ranks as a workload sees them."""
 
     seat: Seat
 
@@ -79,7 +80,7 @@ class OrderlyRanks:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of ranks."""
         return self.seat.count
 
     def order(self, order: Mapping[str, Any]) -> None:
@@ -126,7 +127,7 @@ class RankedProgram:
     compiler: Compiler = field(init=False)
 
     def __post_init__(self) -> None:
-        """A step has no parts: they would be rank 0's alone."""
+        """Check that a step has no parts: they would be only rank 0's."""
         self.items, self.compiler = self.own.items, self.own.compiler
 
     def step(self, mark: Mark) -> None:
@@ -148,7 +149,7 @@ class RankedProgram:
 
     @property
     def learns(self) -> bool:
-        """Whether steps change what later ones compute from."""
+        """Return whether steps change the input of later ones."""
         return self._refereed.learns
 
     @property
@@ -163,7 +164,7 @@ class RankedProgram:
 
     @property
     def unrefereed(self) -> str:
-        """Why this cannot be held against the reference; empty where it can."""
+        """Return why this cannot be compared with the reference; empty if it can."""
         return self._refereed.unrefereed
 
     @property
@@ -181,12 +182,15 @@ class RankedProgram:
         return self._refereed.state()
 
     def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Any] | None = None, shaken: int = 0) -> bool:
-        """The same fresh inputs in every rank. A state is rank 0's to hand on: the others are only told that there is one."""
+        """Write the same fresh inputs in every rank.
+
+        Rank 0 passes a state on: the others only know that there is one.
+        """
         self._order("referee", asked="refresh", seed=seed, moved=moved, stated=state is not None, shaken=shaken)
         return self._refereed.refresh(seed, moved=moved, state=state, shaken=shaken)
 
     def outputs(self) -> dict[str, Any]:
-        """What the last call left in all ranks together, as rank 0's part gathers it."""
+        """Return the results of the last call in all ranks, as rank 0's part gathers them."""
         self._order("referee", asked="outputs")
         return self._refereed.outputs()
 
@@ -196,7 +200,7 @@ class RankedProgram:
         self._refereed.resume()
 
     def take(self, clock: Clock, calls: int) -> Taken:
-        """A sample in every rank at once: the slowest's."""
+        """Take a sample in every rank simultaneously: the slowest's counts."""
         self._order("take", calls=calls, seed=torch.initial_seed())
         own = take_together(clock, self.own, calls)
         seconds = (own.wall_s, *(float(answer["wall_s"]) for answer in self.seat.answers()))
@@ -204,13 +208,13 @@ class RankedProgram:
         return Taken(wall_s=max(seconds), device_s=own.device_s)
 
     def watch(self, device: str, memory: Any, steps: int) -> list[dict[str, float]]:
-        """What each rank holds in memory over so many steps, in bytes by metric."""
+        """Return each rank's memory over this many steps, in bytes by metric."""
         self._order("watch", steps=steps)
         own = _watched(self.own, memory, device, steps)
         return [own, *(answer["memory"] for answer in self.seat.answers())]
 
     def profile(self, device: str) -> list[dict[str, Any]]:
-        """What each rank did in steps that are not timed: `profiled`."""
+        """Return each rank's activity in steps that are not timed: `profiled`."""
         self._order("profile")
         own = profiled(self.own, device)
         return [own, *self.seat.answers()]
@@ -228,7 +232,7 @@ def _with_others(check: Check, others: Mapping[int, Sequence[str]]) -> Check:
 
 
 def take_together(clock: Clock, program: Program, calls: int) -> Taken:
-    """One rank's part of a sample, begun by all at once."""
+    """Take one rank's part of a sample, which all ranks start simultaneously."""
     torch.distributed.barrier()
     return clock.take(program, calls=calls)
 
@@ -262,7 +266,7 @@ def follow(workload: Ranked, seat: Seat, context: Context, clock: Clock, *, memo
 
 
 def _be_refereed(program: Refereed, order: Mapping[str, Any]) -> None:
-    """Do this rank's part of what the referee asks of a program. What it answers is rank 0's to give."""
+    """Do this rank's part of the referee's request. Rank 0 gives the answer."""
     if order["asked"] == "refresh":
         state: dict[str, Any] | None = {} if order["stated"] else None
         program.refresh(order["seed"], moved=order["moved"], state=state, shaken=order["shaken"])
@@ -307,10 +311,11 @@ def _per_step(name: str, events: Sequence[Any]) -> dict[str, float | None]:
 
 
 def given_bytes(name: str, given: Sequence[tuple[Sequence[Sequence[int]], Sequence[str]]]) -> int | None:
-    """What calls of a collective are given in all, by the shapes of each one's tensors and the profiler's names of their types.
+    """Return the bytes passed to calls of a collective.
 
-    On a GPU a call is there a second time, without tensors. `None` where no call has any, unless it is a barrier, or where an
-    element's size is unknown.
+    Sizes follow from tensors' shapes and the profiler's names of their types. On a GPU a call is
+    there a second time, without tensors. `None` where no call has any, unless it is a barrier, or
+    where an element's size is unknown.
     """
     listed = [one for one in given if one[0]]
     if any(len(shapes) != len(types) or not SIZES.keys() >= {*types} for shapes, types in listed):
@@ -321,7 +326,7 @@ def given_bytes(name: str, given: Sequence[tuple[Sequence[Sequence[int]], Sequen
 
 
 def union_us(spans: Sequence[tuple[float, float]]) -> float:
-    """How long at least one of the spans lasts, in their unit."""
+    """Return how long at least one of the spans lasts, in their unit."""
     total, reached = 0.0, float("-inf")
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, reached))
@@ -349,7 +354,7 @@ class RankedClock:
 def ranks_evidence(
     arm: str, program: RankedProgram, *, taken: Sequence[Taken], reference_s: float | None, device: str, launch: int
 ) -> tuple[tuple[Metric, ...], dict[str, Fact]]:
-    """What is shown of the ranks of one arm, once its samples are taken: nothing of it gates.
+    """Return what is shown of one arm's ranks, once its samples are taken. None of it gates.
 
     Skew is by how much the slowest rank works longer in a step, outside of collectives, than the fastest (s). The time in
     collectives is that of the rank that waits least (s), their bytes those of the rank that gives most. Efficiency is the
@@ -403,6 +408,6 @@ def largest(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def memory_fact(arm: str, found: Sequence[Mapping[str, float]]) -> dict[str, Fact]:
-    """What each rank held at most, for the reader."""
+    """Return each rank's peak memory, for the reader."""
     peaks = [next((f"{name} {value / 2**20:.1f} MiB" for name, value in one.items()), "unknown") for one in found]
     return {fact_of("memory", arm): "; ".join(f"rank {rank}: {peak}" for rank, peak in enumerate(peaks))}

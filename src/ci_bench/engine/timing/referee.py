@@ -9,11 +9,12 @@ rounding is measured by shaken runs of the reference, as many as it takes. Rando
 seeding before each look; where they are drawn otherwise, an arm is held to what other draws of the reference change.
 Loaded only for programs that can be refereed.
 
-The reference arm is held against a fresh build of itself that nothing was timed on: what remembers results, or computes less once
-it is warm, is the measured code's own fault then, and both sides' arms would agree with it.
+The reference arm is compared with a fresh build of itself that nothing was timed on. If the
+measured code itself remembers results, or computes less once it is warm, both sides' arms would
+agree with it.
 
-What many calls left on the prepared inputs (`repeats`) has to be the same from call to call wherever the reference's is. It has
-to be what the reference left, too.
+The results of many calls on the prepared inputs (`repeats`) must be the same from call to call if
+the reference's are. They must equal the reference's results, too.
 """
 
 import random
@@ -64,7 +65,7 @@ from ci_bench.suites.optimizers import lost_by
 
 REFEREED = "refereed"
 SHAKES = (1, 3)
-"""How many shaken runs of the reference are made, and how many more where the first are not enough."""
+"""The number of shaken runs of the reference, and of more runs if the first do not suffice."""
 DRAWS = 3
 """Seeds of the reference's random numbers, where the arms' cannot be aligned."""
 BEYOND_DRAWS = 3.0
@@ -72,11 +73,11 @@ BEYOND_DRAWS = 3.0
 SLOWER_WHEN_FRESH = 2.0
 """A call on fresh inputs may take this many times as long as on known ones, as a multiple of the reference's own ratio."""
 CONFIRMED = 2
-"""In so many series of calls in turns it has to be that slow."""
+"""The number of series of calls in turns that must all be that slow."""
 SLOWER_AT_FIRST = 1.15
 """The first call on fresh values may take this many times as long as the third, as a multiple of the reference's own ratio."""
 GLANCED = 1.1
-"""So many times as long in a few calls are reason to measure with care."""
+"""The ratio in a few calls that is reason to measure with care."""
 SUSPECT = 1.5
 """A look that took this many times a sample's time per call is reason to time fresh and known inputs in turns."""
 MORE_CALLS = 5
@@ -104,8 +105,9 @@ class _Answer:
 class Referee:
     """Referees the candidate arms of one case against its `reference` arm, and that one against a fresh build of itself.
 
-    With `itself`, the reference is that fresh build: the same code on the same seeds draws the same random numbers, so that half
-    the digits agree without a measured rounding, which a reference under suspicion could not vouch for.
+    With `itself`, the reference is that fresh build. The same code on the same seeds draws the same
+    random numbers. So half the digits must agree without a measured rounding, which a reference
+    under suspicion could not vouch for.
     """
 
     clock: Clock
@@ -131,7 +133,8 @@ class Referee:
     def look(self, arm: str, program: Program, *, seed: int, calls: int, draw: int = 0) -> None:
         """Take a look, or two where a sample is of many calls: one at known addresses, one at new ones.
 
-        `draw` seeds the generators as the next sample's are seeded, so that they do not tell a look from a sample.
+        `draw` seeds the generators as for the next sample, so they cannot distinguish a look from a
+        sample.
         """
         if any(copy.unrefereed for copy in copies(program)):
             return
@@ -166,10 +169,11 @@ class Referee:
         return Check(name=REFEREED, arm=arm, outcome=answer.outcome, detail=answer.detail[:MAX_DETAIL], informative=unknown)
 
     def check_reference(self, arm: str, build: Callable[[], Program], *, plain_s: float) -> Check | None:
-        """The check `refereed` of the reference arm, against a fresh program that `build` makes; `None` where nobody looked.
+        """Return the check `refereed` of the reference arm.
 
-        `plain_s` is the median of its samples (s per call). Where a fresh build does not repeat itself after some more calls,
-        nothing follows: the model keeps state by design.
+        It is against a fresh program that `build` makes; `None` if there were no looks. `plain_s`
+        is the median of its samples (s per call). If a fresh build does not repeat itself after
+        some more calls, nothing follows: the model keeps state by design.
         """
         looks = self.looks.get(arm, [])
         if stray := self._stray(self.repeats.arms.get(arm)):
@@ -195,7 +199,10 @@ class Referee:
 
     @contextmanager
     def _beside(self, build: Callable[[], Program]) -> "Iterator[Referee]":
-        """A referee whose reference is a fresh program, called once, so that an optimizer has its state."""
+        """Open a referee whose reference is a fresh program, called once.
+
+        An optimizer then has its state.
+        """
         fresh = build()
         try:
             for copy in copies(fresh):
@@ -206,7 +213,10 @@ class Referee:
             close(fresh)
 
     def _stray_of(self, arm: str) -> str:
-        """What a candidate's calls on the prepared inputs left that they owe not to; empty where nothing is wrong or known."""
+        """Describe wrong results of a candidate's calls on the prepared inputs.
+
+        Empty if none are known.
+        """
         own, reference = (self.repeats.arms.get(name) for name in (arm, self.reference_arm))
         if own is None or reference is None or not reference.calls or self._stray(reference):
             return ""
@@ -223,7 +233,7 @@ class Referee:
         return ""
 
     def _stray(self, own: Repeated | None) -> str:
-        """What calls on the same inputs left that rounding does not explain."""
+        """Describe differences between calls on the same inputs that rounding does not explain."""
         for left in () if own is None else own.strays:
             faults = [self._apart(left, known) for known in own.known.values()] if own is not None else []
             if own is not None and all(faults):
@@ -232,9 +242,10 @@ class Referee:
         return ""
 
     def _apart(self, left: Left, known: Left) -> str:
-        """How one call's results differ from another's on the same inputs; empty where that is rounding.
+        """Describe how two calls' results on the same inputs differ; empty if by rounding only.
 
-        Half of the digits are rounding's. Where that is not enough, a call on other inputs shows what rounding does to results.
+        Rounding may change half of the digits. If that is not enough, a call on other inputs shows
+        the effect of rounding on results.
         """
         coarse = self._coarsely(left, known)
         if coarse.outcome is not Outcome.FAIL:
@@ -256,7 +267,7 @@ class Referee:
         return found.detail if found.outcome is Outcome.FAIL else ""
 
     def _repeated_words(self, arm: str, looks: int) -> str:
-        """How many calls were compared, and what that would find."""
+        """Return how many calls were compared, and which faults that would find."""
         own = self.repeats.arms.get(arm)
         if own is None or not own.calls:
             return ""
@@ -265,9 +276,10 @@ class Referee:
         return f"; {own.calls} more calls on the same inputs left {same}: {found}"
 
     def keeps_state(self, seed: int) -> bool:
-        """Whether the reference itself leaves something else from the same seed and start after some more calls.
+        """Return whether the reference gives other results after more calls.
 
-        In the same memory each time: what remembers results leaves the same there, and is no state.
+        Seed and start are the same. In the same memory each time: code that remembers results gives
+        the same ones there, and that does not count as state.
         """
         first = take_look(self.clock, self.reference, seed, moved=False, state=self.start)
         for _ in range(MORE_CALLS):
@@ -292,7 +304,7 @@ class Referee:
         return _Answer(outcome=Outcome.PASS, detail=f"{len(answers)} {calls} with fresh inputs {verb}; {worst.detail}")
 
     def _judged(self, look: Look) -> _Answer:
-        """Whether one look left what the reference leaves."""
+        """Compare one look's results with the reference's."""
         place = "a timed call on fresh inputs" + ("" if look.moved else " at known addresses")
         own = self._again(look)
         if look.lacked_memory or own.lacked_memory:
@@ -395,7 +407,10 @@ class Referee:
         return agree_coarsely(left, own, epsilon=copies(self.reference)[0].epsilon)
 
     def _of_other_draws(self, look: Look, own: Look, fault: str) -> _Answer:
-        """What disagrees may have drawn other random numbers: then it is as near to the reference as its own draws are."""
+        """Check if a disagreement comes from other random numbers.
+
+        Then it is as near to the reference as the reference's own draws are.
+        """
         draws = [own, *(self._again(look, draw=1 + index) for index in range(DRAWS))]
         if any(one.raised for one in draws) or not any(differing(own.left[0], one.left[0]) for one in draws[1:]):
             return _Answer.fails(fault)
@@ -419,7 +434,10 @@ class Referee:
         return _Answer(outcome=Outcome.PASS, detail=detail)
 
     def _remembering(self, program: Program, *, secret: int) -> _Answer | None:
-        """Whether an arm is fast on inputs alone that it has seen: again and again, and not in one bad moment of the machine."""
+        """Check if an arm is fast only on inputs that it has seen.
+
+        It must be so repeatedly, not in one bad moment of the machine.
+        """
         for series in range(1, 1 + CONFIRMED):
             begin = partial(fresh_over_known, state=self.start, secret=secret + series * 2 * ROUNDS)
             ratio, usual = (begin(self.clock, one) for one in (program, self.reference))
@@ -429,9 +447,10 @@ class Referee:
         return _Answer.fails(f"{detail}: what was timed remembers results")
 
     def _remembering_parts(self, program: Program, *, secret: int) -> _Answer | None:
-        """Whether the first call on fresh values takes longer than the third, which shows part of a call that is remembered.
+        """Check if the first call on fresh values takes longer than the third.
 
-        A glance comes first, which costs little. A reference that remembers may be meant to, so that nothing follows from it.
+        That shows that part of a call is remembered. A quick look comes first, which costs little.
+        A reference that remembers may do so intentionally, so nothing follows from it.
         """
         for series in range(1 + CONFIRMED):
             begin = partial(first_over_third, state=self.start, secret=secret + (1 + series) * SEEDS, careful=series > 0)
@@ -450,7 +469,7 @@ def _badness(agreement: Agreement) -> tuple[int, float]:
 
 
 def _fault(look: Look, own: Look) -> str:
-    """What is wrong with a look whatever its numbers are, given that the reference's was taken."""
+    """Return a look's fault that does not depend on its numbers. The reference's was taken."""
     if look.raised:
         return f"raised {look.raised}, and the reference computes from them"
     if look.unsettled:

@@ -1,10 +1,11 @@
 """Compares what many calls leave on the same inputs, by digests: a race shows as a digest that differs. Imports torch.
 
-A look sees one call, and a fault in one call of twenty is in one look of twenty. So outside of the clock, after each turn, a
-digest of what the last sample's last call left is compared with the digests from before the first turn. Once the clock has
-stopped, more calls follow. They take at most 1 % of the launch's time, or 0.1 s. A program that learns, draws random numbers or
-writes its inputs is set back before each of those calls, and has no digests after turns. What differs by more than half of the
-digits is copied, and `referee` judges it: sums in any order are no fault.
+A look sees one call, and a fault in one call of twenty is in one look of twenty. So after each
+turn, outside the clock, a digest of the results of the last sample's last call is compared with the
+digests from before the first turn. Once the clock has stopped, more calls follow. They take at most
+1 % of the launch's time, or 0.1 s. A program that learns, draws random numbers or writes its inputs
+is reset before each of those calls, and has no digests after turns. Results that differ by more
+than half of the digits are copied, and `referee` judges them: sums in any order are not a fault.
 """
 
 import time
@@ -26,11 +27,14 @@ if TYPE_CHECKING:
 SEED = 40_493
 """Of the inputs and the generators where calls have to be set back."""
 MOST_CALLS = 90
-"""Once the clock has stopped: a fault in 5 % of calls is in one of so many with a probability of 99 %."""
+"""The limit of calls once the clock has stopped.
+
+A fault in 5 % of calls is in one of this many with a probability of 99 %.
+"""
 MOST_INPUTS = 8
 """Prepared inputs that take turns: what the first call left on each of them is kept."""
 MOST_STRAYS = 3
-"""What so many calls left that differs is kept as well."""
+"""The number of differing results that are stored."""
 SHARE_OF_SAMPLES = 0.01
 """The share of the samples' time that digests after turns may take."""
 SHARE_OF_LAUNCH, LEAST_S = 0.01, 0.1
@@ -41,30 +45,33 @@ Digest = tuple[tuple[str, str, tuple[int, ...], int], ...]
 
 @dataclass(kw_only=True, slots=True)
 class Repeated:
-    """What calls of one arm left on its prepared inputs."""
+    """The results of one arm's calls on its prepared inputs."""
 
     inputs: int = 1
-    """How many prepared inputs take turns."""
+    """The number of prepared inputs that take turns."""
     resets: bool = False
-    """Whether a call changes what the next one computes from, so that it has to be set back."""
+    """True if a call changes the input of the next one, so it has to be reset."""
     draws: bool = False
-    """Whether it draws from a global generator."""
+    """True if it draws from a global generator."""
     known: dict[Digest, Left] = field(default_factory=dict)
-    """What the first calls left, one on each of the prepared inputs."""
+    """The results of the first calls, one on each of the prepared inputs."""
     strays: list[Left] = field(default_factory=list)
     """Some of what later calls left and no first one did, to half of the digits."""
     first: int = 0
-    """How many first calls there were."""
+    """The number of first calls."""
     calls: int = 0
-    """How many calls came after them."""
+    """The number of calls after them."""
     differing: int = 0
-    """How many of these left something else in any bit."""
+    """The number of these calls with any differing bit."""
     astray: int = 0
-    """How many left something else in the first half of the digits."""
+    """The number of these calls that differ in the first half of the digits."""
     spent_s: float = 0.0
     sampled_s: float = 0.0
     cost_s: float = 0.0
-    """What digests after turns took, of how much time in samples, and what the last one took."""
+    """The cost of digests after turns.
+
+    Their seconds, the sampling seconds around them, and the last digest's seconds.
+    """
 
     def see(self, every: Sequence[Altered]) -> None:
         """Compare what the last call of each copy left with what the first ones did."""
@@ -181,5 +188,5 @@ def digest_of(left: "Mapping[str, Tensor]") -> Digest:
 
 
 def chance_of_finding(calls: int, *, share: float = 0.05) -> float:
-    """The probability that a fault in a `share` of all calls is in one of so many."""
+    """Return the probability that a fault in a `share` of all calls is in one of this many."""
     return 1 - (1 - share) ** calls

@@ -1,7 +1,9 @@
-"""Samples of all arms of a case in one process: opening them, warming them up, taking turns, and what comes of it as metrics.
+"""Take samples of all arms of a case in one process.
 
-Who has the next turn is decided in `turns`, in the parent; a turn is one sample of one arm, and two of one arm may come at once.
-Every sample begins from a seed of its own, set outside the clock, so that arms and sides draw the same random numbers.
+Opens the arms, warms them up, takes turns, and returns metrics. `turns`, in the parent, decides the
+order of turns. A turn is one sample of one arm, and two of one arm may follow each other directly.
+Every sample starts from its own seed, set outside the clock, so arms and sides draw the same random
+numbers.
 """
 
 import os
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 SAMPLES_A_BLOCK = 2
 """Of each arm: there and back (`turns.plan_block`)."""
 TIMING_SEED = 40_487
-"""The same for all arms and sides: what a sample draws hangs on its place in its block alone."""
+"""The seed of all arms and sides: a sample's draws depend only on its place in its block."""
 MOST_OF_IT = 0.9
 """Of the limit of a warm-up: one that lasted so long was ended by it, a shorter one had its samples."""
 
@@ -128,7 +130,10 @@ class ResidentArms:
 
     @contextmanager
     def _reading(self, arm: str, program: Program) -> Iterator[None]:
-        """Read what the first call of an arm, which is made in this block, computes from and leaves; of its first copy alone."""
+        """Record the inputs and results of an arm's first call, which this block makes.
+
+        Only of its first copy.
+        """
         if arm in self.begun or not torch_is_loaded():
             yield
             return
@@ -142,13 +147,16 @@ class ResidentArms:
                 self.begun[arm] = read()
 
     def _find_calls(self, arm: ResidentArm) -> int:
-        """How many calls of an arm last as long as a sample has to."""
+        """Return how many calls of an arm last as long as a sample must."""
         sample_s = max(self.options.sample_s, self.clock.least_sample_s())
         with self.stopwatch.phase(Phase.WARM_UP, arm.name):
             return find_calls(lambda calls: self.clock.take(arm.program, calls=calls).wall_s, sample_s=sample_s)
 
     def warm(self, calls: Sequence[int]) -> float:
-        """Warm every arm up until steady; so many calls of each make a sample. Returns how long a block of them all takes (s)."""
+        """Warm every arm up until steady; this many calls of each make a sample.
+
+        Returns the duration of a block of them all (s).
+        """
         self.cores.begin()
         for arm, own in zip(self.arms, calls, strict=True):
             arm.calls = own
@@ -180,7 +188,10 @@ class ResidentArms:
                 self.referee.repeats.begin(arm.name, arm.program)  # type: ignore[union-attr] # there is one
 
     def _call_referee(self) -> "Referee | None":
-        """Who referees these arms; `None` where that is switched off, or where the suite's programs do not offer it."""
+        """Return the referee of these arms.
+
+        `None` if it is switched off, or if the suite's programs do not offer it.
+        """
         if not self.options.referee or not all(_can_be_refereed(copy) for arm in self.arms for copy in copies_of(arm.program)):
             return None
         from ci_bench.engine.timing.referee import Referee
@@ -282,7 +293,7 @@ class ResidentArms:
         return Evidence(metrics=(*metrics, *ranks), checks=tuple(checks), facts=facts, begun=self.begun)
 
     def _of_ranks(self, launch: int) -> tuple[list[Metric], dict[str, Fact]]:
-        """What is shown of the processes of arms that have several."""
+        """Return what is shown of the processes of arms that have several."""
         metrics: list[Metric] = []
         facts: dict[str, Fact] = {}
         if self.context.ranks is None:
@@ -311,9 +322,10 @@ class ResidentArms:
             yield Check(name=SHORT_OF_MEMORY, arm=self.arms[0].name, outcome=Outcome.UNKNOWN, detail=detail)
 
     def _refereed(self) -> list[Check]:
-        """What the referee says of each arm, the reference first; of candidates, where there is none, that it is switched off.
+        """Return the referee's check of each arm, the reference first.
 
-        The reference arm is judged last, against a fresh build of itself: all others are done with it by then.
+        Without a referee, candidates have a check that it is switched off. The reference arm is
+        judged last, against a fresh build of itself: all others are done with it by then.
         """
         if not self.options.referee:
             detail = "run.referee is off: the results of the timed calls were not checked"
@@ -393,9 +405,10 @@ def serve_turns(resident: ResidentArms, workload: Workload, arms: tuple[str, ...
 
 
 def what_is_shared(known: Noted | None = None) -> "Untouched | None":
-    """Note what all arms share; `None` if nothing computes with torch, so that there is nothing to compare either.
+    """Note shared settings of all arms.
 
-    `known` is what was noted of code, if that was before.
+    `None` if nothing computes with torch, so nothing can be compared. `known` is what was noted of
+    code, if that was before.
     """
     if not torch_is_loaded():
         return None
@@ -405,7 +418,10 @@ def what_is_shared(known: Noted | None = None) -> "Untouched | None":
 
 
 def _can_be_refereed(program: Program) -> bool:
-    """Whether a program brings what refereeing needs: the rest of `Refereed`. One of several ranks has what its own part has."""
+    """Return whether a program offers what refereeing needs, the rest of `Refereed`.
+
+    One of several ranks has what its own part has.
+    """
     return hasattr(getattr(program, "own", program), "refresh")
 
 

@@ -1,8 +1,9 @@
 """The largest batch of which an arm's steps fit into memory: doubled from one row until one does not, then bisected.
 
-Each size is built and stepped in this process, and weighed as peaks of memory are, from one start. On the CPU allocations fail
-beyond the limit, so that no machine runs out of memory for a search; on a GPU they do by themselves. Sizes between two powers of
-two are tried in sixteenths of the smaller one: the answer is within 6 % of the largest, and does not change with a few bytes.
+Each size is built and stepped in this process, and weighed as peaks of memory are, from one start.
+On the CPU, allocations fail beyond the limit, so the search never exhausts a machine's memory; on a
+GPU they fail anyway. Sizes between two powers of two are tried in sixteenths of the smaller one:
+the answer is within 6 % of the largest, and does not change with a few bytes.
 """
 
 import gc
@@ -20,12 +21,15 @@ from ci_bench.suites.memory_errors import is_out_of_memory
 STEPS = 3
 """The first makes what an optimizer keeps, the last ones are steady."""
 SMALLEST_TRIED = 8
-"""A model may want more rows than one (a batch normalisation does); one that takes none of these has another fault."""
+"""A model may need more rows than one (a batch normalisation does).
+
+One that takes none of these has another fault.
+"""
 PARTS = 16
 LEFT = 0.9
 """The share of the memory that is free which a search may take, where that is less than its limit."""
 SLACK_BYTES = 256 * 2**20
-"""What a process asks for and never touches: stacks of threads, arenas."""
+"""Memory that a process requests and never touches: stacks of threads, arenas."""
 MOST_REASON = 200
 
 
@@ -35,9 +39,9 @@ class OutOfMemoryError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
-    """One size: what it takes (bytes, `None` where nobody tells), and why it is none that fits, where it isn't.
+    """One size: its memory (bytes, `None` if unknown), and the reason if it does not fit.
 
-    `error` is what it raised, other than for want of memory.
+    `error` is an error other than a lack of memory.
     """
 
     rows: int
@@ -47,7 +51,7 @@ class Attempt:
 
     @property
     def fits(self) -> bool:
-        """Whether so many rows can be measured."""
+        """Return whether this many rows can be measured."""
         return not self.reason
 
 
@@ -108,7 +112,10 @@ def find_largest_batch(workload: Sized, stage: Stage, *, context: Context) -> Ev
 
 
 def _limit(limits: SizeLimits, device: str) -> float:
-    """What a step may take: what was asked for, or a share of all there is; never more than is free, but for a tenth of it."""
+    """Return the memory limit of a step: the configured one, or a share of all memory.
+
+    Never more than is free, less a tenth of it.
+    """
     total, free = _memory(device)
     wanted = float(limits.memory_bytes) if limits.memory_bytes is not None else total and limits.share * total
     allowed = [one for one in (wanted, free and LEFT * free) if one is not None]
@@ -145,7 +152,10 @@ class _Trial:
     tries: int = field(default=0)
 
     def attempt(self, rows: int) -> Attempt:
-        """Build and step so many rows. Running out of memory is an answer, and so is an error beyond what fits."""
+        """Build and step this many rows.
+
+        Running out of memory is an answer, and so is an error beyond the fitting sizes.
+        """
         self.tries += 1
         self.context.progress(f"{self.arm}: {rows} rows", self.tries, self.tries + 1)
         try:
@@ -181,7 +191,7 @@ class _Trial:
         return peaks.get(PEAK_ANONYMOUS.name, peaks.get(PEAK_RESERVED.name))
 
     def _let_go(self) -> None:
-        """What a size left cached is not the next one's."""
+        """Free one size's cached memory before the next."""
         gc.collect()
         if self.context.device.startswith("cuda"):
             import torch

@@ -1,11 +1,13 @@
 """Settings that all arms of a process share, and none may change. Imports torch.
 
-A candidate that leaves the reference fewer threads, no oneDNN or a profiler makes its own speedup. That is one assignment, and
-common in code that was written for a score. So all settings of that kind are noted before a workload is opened, again once the
-reference is open, and compared after each turn, outside the clock. What an arm changed and left so fails. What was changed for
-every arm, as by a library at import, is named by a check of its own, which counts only if base has not the same one.
+A candidate that leaves the reference fewer threads, no oneDNN or a profiler makes its own speedup.
+That takes one assignment, and is common in code that was written for a score. So all settings of
+that kind are noted before a workload is opened and again once the reference is open, and compared
+after each turn, outside the clock. A setting that an arm changed and left changed fails. A setting
+that was changed for every arm, as by a library at import, is named by a separate check, which
+counts only if base does not have the same one.
 
-What checks are made with is noted by `engine.process.noted`.
+`engine.process.noted` notes the functions that checks use.
 """
 
 import contextlib
@@ -27,7 +29,7 @@ from ci_bench.suites.fp32_precision import effective_precision
 
 CORES, PRIORITY, COLLECTOR = "cores", "priority", "garbage collector"
 OF_THE_ENGINE = (CORES, COLLECTOR)
-"""What the engine changes between turns itself."""
+"""Settings that the engine changes between turns itself."""
 HOOKS = (
     "_global_backward_hooks",
     "_global_backward_pre_hooks",
@@ -35,14 +37,17 @@ HOOKS = (
     "_global_forward_pre_hooks",
 )
 VARIABLES = ("CUBLAS_", "DNNL_", "KMP_", "MKL_", "NVIDIA_", "OMP_", "ONEDNN_")
-"""What libraries of kernels read, some of it at each call."""
+"""Prefixes of variables that libraries of kernels read, some of them at each call."""
 _TINY = 1e-310
 
 Settings = Mapping[str, object]
 
 
 def _slowing() -> dict[str, Callable[[], object]]:
-    """How to read each setting that can slow the code of others. Where a version of torch lacks one, it raises."""
+    """Return a reader of each setting that can slow other code.
+
+    If a version of torch lacks one, it raises.
+    """
     private: Any = torch._C  # noqa: SLF001 - torch has no other way to read them
     autograd: Any = torch._C._autograd  # noqa: SLF001
     backends: Any = torch.backends
@@ -77,7 +82,7 @@ def _slowing() -> dict[str, Callable[[], object]]:
 
 
 def _rounding() -> dict[str, Callable[[], object]]:
-    """How to read each setting that changes what others compute rather than how long it takes."""
+    """Return a reader of each setting that changes others' results rather than their speed."""
     return {
         "default dtype": torch.get_default_dtype,
         "gradients": torch.is_grad_enabled,
@@ -90,7 +95,10 @@ def _rounding() -> dict[str, Callable[[], object]]:
 
 
 def settings() -> dict[str, object]:
-    """What torch, Python and the kernel compute with, for the whole process. What cannot be read is left out."""
+    """Return the settings of torch, Python and the kernel for the whole process.
+
+    Unreadable ones are omitted.
+    """
     found: dict[str, object] = {}
     for name, read in (*SLOWING.items(), *ROUNDING.items()):
         with contextlib.suppress(AttributeError, RuntimeError, TypeError, OSError):
@@ -169,7 +177,7 @@ def _word(function: object) -> str:
 
 
 def _monitoring() -> tuple[tuple[str, int], ...]:
-    """The tools of `sys.monitoring`, from Python 3.12 on, with the events that they are told of everywhere."""
+    """Return the tools of `sys.monitoring`, from Python 3.12 on, with their global events."""
     monitoring: Any = getattr(sys, "monitoring", None)
     tools = [] if monitoring is None else [tool for tool in range(6) if monitoring.get_tool(tool) is not None]
     return tuple((monitoring.get_tool(tool), monitoring.get_events(tool)) for tool in tools)
