@@ -43,8 +43,8 @@ def choose_base(git: Git, head: str, *, given: str | None, is_dirty: bool, envir
 
     `given` is any name of a commit that git knows, or ``A...B`` for the merge base of the two. Without it, in this order:
 
-    1. head is part of the target branch already: its first parent; by hand the commit itself where there are uncommitted
-       changes (in CI nobody made them, and the commit is what was pushed), and for the first commit of all;
+    1. head is part of the target branch already: its first parent; by hand the commit itself if there are uncommitted
+       changes (in CI no one made them, and the commit is what was pushed), and for the first commit of all;
     2. head is a merge commit, as GitHub makes one of each pull request: its first parent, which is what it was merged into;
        unless it merged the target branch into something else;
     3. the merge base of head and the target branch.
@@ -82,7 +82,10 @@ def choose_base(git: Git, head: str, *, given: str | None, is_dirty: bool, envir
 
 
 def in_ci(environ: Mapping[str, str]) -> bool:
-    """Whether this is a job of a CI service, by the variables that GitHub and most others set."""
+    """Return whether this is a job of a CI service.
+
+    Its variables are those that GitHub and most others set.
+    """
     return any(environ.get(name, "").lower() not in {"", "0", "false"} for name in ("CI", "GITHUB_ACTIONS"))
 
 
@@ -133,13 +136,16 @@ def _first_parent(git: Git, head: str, branch: str | None, rule: str) -> Base:
 
 
 def _parents(git: Git, commit: str) -> list[str]:
-    """As they are written in the commit: where history was cut off, git says that there are none."""
+    """Return the parents as written in the commit: if history was cut off, git reports none."""
     header = git.run("cat-file", "commit", commit).partition("\n\n")[0]
     return [line.removeprefix("parent ") for line in header.splitlines() if line.startswith("parent ")]
 
 
 def _merges_target(git: Git, head: str, target: Target | None) -> bool:
-    """Whether a merge commit brought the target branch into something else: its first parent is not the base then."""
+    """Return whether a merge commit brought the target branch into something else.
+
+    Its first parent is not the base then.
+    """
     first, *others = _parents(git, head)
     if target is None or _is_ancestor(git, first, target.ref):
         return False

@@ -1,9 +1,10 @@
 """Both sides' sources as one git bundle, for machines that see nothing of the checkout; and out of it again.
 
-A bundle is objects of git: no configuration, no hook, no alternate of the clone that it was made of is in it. Beside base, head
-and the tags of their history it has one commit of our own, the manifest: which commits are the sides, where the caller was in
-the checkout, where a shallow clone's history ends, and the configuration. What is taken out is known by full commit ids, and by
-the file's SHA-256, which is computed of our own copy before git sees that: no name in the file is believed.
+A bundle is objects of git: it has no configuration, hook or alternate of its source clone. Besides
+base, head and the tags of their history, it has one commit of our own, the manifest. The manifest
+holds the sides' commits, the caller's folder in the checkout, the ends of a shallow clone's
+history, and the configuration. Extracted objects are identified by full commit ids, and by the
+file's SHA-256, computed of our own copy before git sees it: names in the file are not trusted.
 """
 
 import hashlib
@@ -30,13 +31,13 @@ TAG = re.compile(r"refs/tags/(?!.*(\.\.|//|/\.|\.lock(/|$)|\.$|/$))[\w][\w.+/-]*
 """Tags that are taken out: of names that a version is read from."""
 NO_TRANSPORT = {"protocol.allow": "never"}
 DATES = {"GIT_AUTHOR_DATE": "@0 +0000", "GIT_COMMITTER_DATE": "@0 +0000"}
-"""Of the manifest, so that equal sources have the same one."""
+"""The dates of the manifest; constant, so equal sources have the same one."""
 WAY_OUT = "or prepare both sides in a folder that all nodes share (`ci-bench setup --prepared DIR`, `gate --prepared DIR`)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sources:
-    """A bundle as a lease is told of it: the file, its SHA-256 in hex, and the id of the manifest's commit."""
+    """A bundle as a lease receives it: the file, its SHA-256 in hex, the manifest's commit id."""
 
     file: Path
     sha256: str
@@ -45,7 +46,11 @@ class Sources:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """What a bundle is of: the sides' commits, the checkout's name, the caller's folder in it, and the configuration's name."""
+    """The content of a bundle.
+
+    The sides' commits, the checkout's name, the caller's folder in it, and the configuration's
+    name.
+    """
 
     base: str
     head: str
@@ -59,11 +64,11 @@ def make_bundle(
 ) -> tuple[Sources, Mapping[SideName, Source]]:
     """Write both commits of a paired run, with the history that this clone has of them and a configuration, to `file`.
 
-    Returns what leases are told of it, and the sides' sources.
+    Returns the sources for the leases, and the sides' sources.
 
     Raises:
-        BadCheckout: there is none, or what would be measured is not in commits, or is too large.
-        NoBase: the base cannot be told, or is not in this clone.
+        BadCheckout: none exists, or the code to measure is not in commits, or is too large.
+        NoBase: the base cannot be determined, or is not in this clone.
         GitFailed: git is missing, or failed.
     """
     with TemporaryDirectory(prefix="ci-bench-") as scratch:
@@ -95,7 +100,10 @@ def make_bundle(
 
 
 def _refuse(chosen: Chosen, *, submodules: bool) -> None:
-    """What no bundle of this repository's objects holds. Raises `BadCheckout`."""
+    """Refuse sources that a bundle of this repository's objects cannot hold.
+
+    Raises `BadCheckout`.
+    """
     top = chosen.checkout.top
     if chosen.head != chosen.checkout.head:
         remedy = f"commit them, name new files in .gitignore, {WAY_OUT}"
@@ -143,7 +151,11 @@ def _write_manifest(store: Store, manifest: Manifest, config: Path | None) -> st
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unbundled:
-    """What was taken out: head's checkout, the caller's folder in it (`here`), the configuration's file, and base's commit."""
+    """The extracted sources.
+
+    They are head's checkout, the caller's folder in it (`here`), the configuration's file, and
+    base's commit.
+    """
 
     checkout: Path
     here: Path
@@ -152,7 +164,7 @@ class Unbundled:
 
 
 def unbundle(sources: Sources, folder: Path, environ: Mapping[str, str], *, most_bytes: int = MOST_BYTES) -> Unbundled:
-    """Take a bundle out into `folder`, a new one: a store of its own, head checked out, and the configuration.
+    """Extract a bundle into the new `folder`: its own store, head checked out, the configuration.
 
     Raises:
         BadSources: the file is not the one that was handed out, or not whole.
@@ -177,7 +189,7 @@ def unbundle(sources: Sources, folder: Path, environ: Mapping[str, str], *, most
 
 
 def opened(sources: Sources, folder: Path, environ: Mapping[str, str]) -> Unbundled:
-    """What `unbundle` left in `folder`."""
+    """Return the sources that `unbundle` left in `folder`."""
     store = Store(folder=folder / STORE, git=Git.bare(folder / STORE, environ))
     return _places(_read_manifest(store, sources), folder)
 
@@ -237,7 +249,7 @@ def _read_manifest(store: Store, sources: Sources) -> Manifest:
 
 
 def _read(store: Store, sources: Sources, name: str) -> str:
-    """The content of one of the manifest's files; empty where there is none. Raises `BadSources`."""
+    """Return the content of one of the manifest's files; empty if missing. Raises `BadSources`."""
     size = store.git.ask("cat-file", "-s", f"{sources.commit}:{name}")
     if size is None:
         return ""
@@ -247,7 +259,7 @@ def _read(store: Store, sources: Sources, name: str) -> str:
 
 
 def _restore_boundary(store: Store, sources: Sources) -> None:
-    """Where the history of a shallow clone ends, it ends here, too."""
+    """End history where the shallow clone's history ends."""
     lines = _read(store, sources, BOUNDARY).split()
     if any(not ID.fullmatch(line) for line in lines):
         raise BadSources(f"{sources.file}: its manifest ends history at something else than full commit ids")

@@ -1,13 +1,16 @@
 """Compares compiled modules with what their sources compile to.
 
-Python runs what a `__pycache__` holds as long as it names the source's size and time, so a planted one changes a program whose
-sources are untouched. Compiling again tells them apart. Code objects are compared, since equal ones may be stored differently;
-line tables are left out, as they depend on options of the interpreter.
+Python runs a file in `__pycache__` as long as it names the source's size and time, so an injected
+one changes a program with untouched sources. Compiling again detects it. Code objects are compared,
+since equal ones may be stored differently. Line tables are left out, as they depend on options of
+the interpreter.
 
-What another interpreter, or a tool under a tag of its own (pytest), keeps there cannot be compared and is skipped.
+Files that another interpreter, or a tool under its own tag (pytest), stores there cannot be
+compared and are skipped.
 
-Run as ``python -I -S bytecode.py``, this file is the process that loads the foreign bytes: paths come in on standard input,
-separated by NUL, the numbers of those that passed go out. What ends the process has not passed.
+Run as ``python -I -S bytecode.py``, this file is the process that loads the foreign bytes: paths
+come in on standard input, separated by NUL; the numbers of those that passed go out. A file that
+ends the process has not passed.
 """
 
 import importlib.util
@@ -80,13 +83,13 @@ def _is_own(path: Path) -> bool:
     level = TAG.search(path.name)
     try:
         compiled = compile(text, str(source), "exec", dont_inherit=True, optimize=int((level and level[1]) or 0))
-        return _is_same(marshal.loads(stored[HEADER_BYTES:]), compiled)  # noqa: S302 - in a process of its own, and not run
+        return _is_same(marshal.loads(stored[HEADER_BYTES:]), compiled)  # noqa: S302 - in a separate process, and not run
     except Exception:  # noqa: BLE001 - whatever cannot be read or compiled has not passed
         return False
 
 
 def _is_same(one: object, other: object) -> bool:
-    """Whether two constants are equal, of equal types, and compute alike where they are code."""
+    """Return whether constants are equal, of equal types, and compute alike if they are code."""
     if type(one) is not type(other):
         return False
     if isinstance(one, CodeType) and isinstance(other, CodeType):

@@ -69,7 +69,7 @@ AUTHOR = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkout:
-    """What git says of a folder: its repository's top, the folder's path in it, the commit (`head`) and the branch.
+    """Git's view of a folder: its repository's top, path in it, commit (`head`) and branch.
 
     `objects` is the folder of the repository's objects; `shallow` its list of commits whose parents were not cloned.
     """
@@ -84,12 +84,12 @@ class Checkout:
 
     @property
     def is_shallow(self) -> bool:
-        """Whether history was cut off when it was cloned."""
+        """Return whether history was cut off by the clone."""
         return self.shallow.exists()
 
     @property
     def is_partial(self) -> bool:
-        """Whether files were left out when it was cloned (``--filter``), to be fetched when they are needed."""
+        """Return whether the clone left out files (``--filter``), to be fetched when needed."""
         return self.git.says("config", "--get-regexp", r"^remote\..*\.promisor$")
 
 
@@ -136,7 +136,7 @@ class Store:
     git: Git
 
     def has(self, commit: str) -> bool:
-        """Whether a commit is here, or where objects are borrowed from."""
+        """Return whether a commit is here, or in a store that objects are borrowed from."""
         return self.git.says("cat-file", "-e", f"{commit}^{{commit}}")
 
     def tree(self, commit: str) -> str:
@@ -167,7 +167,7 @@ def borrow(checkout: Checkout, folder: Path) -> Store:
         GitFailed: the disk is full, or the like.
     """
     store = make_store(folder, objects=checkout.objects, shallow=checkout.shallow, like=checkout.git)
-    # At once: one by one, each of a hundred thousand tags would become a file.
+    # In one call: one by one, each of a hundred thousand tags would become a file.
     tags = checkout.git.run("for-each-ref", "--format=%(objectname) %(refname)", "refs/tags", timeout_s=LONG_S)
     (folder / "packed-refs").write_text(tags)
     store.git.run("update-ref", "--no-deref", "HEAD", checkout.head)
@@ -193,7 +193,7 @@ def snapshot(checkout: Checkout, store: Store, *, leave_out: Sequence[Path] = ()
     tree = _tree_of_what_lies_here(checkout, store, files)
     if tree == store.tree(checkout.head):
         return checkout.head
-    # Dated as HEAD is, so that equal files make an equal commit.
+    # With HEAD's date, so equal files make an equal commit.
     date = f"@{checkout.git.run('show', '--no-patch', '--format=%ct', checkout.head).strip()} +0000"
     dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
     arguments = ("commit-tree", tree, "-p", checkout.head, "-m", "What was checked out, with uncommitted changes")
@@ -203,8 +203,9 @@ def snapshot(checkout: Checkout, store: Store, *, leave_out: Sequence[Path] = ()
 def _tree_of_what_lies_here(checkout: Checkout, store: Store, files: Sequence[str]) -> str:
     """Bring a copy of the index up to date and write its tree.
 
-    What git adds, it writes unless it is there already; then it touches the object, or the whole pack, that has it. So objects
-    are written to a folder that doesn't know the checkout's. The index is compared with the files before, which reads only.
+    git writes what it adds unless the object is there already; then it touches the object, or the
+    whole pack, that has it. So objects are written to a folder that doesn't know the checkout's.
+    The index is compared with the files before, which only reads.
     """
     index, objects = store.folder / "snapshot-index", store.folder / "snapshot-objects"
     objects.mkdir()
@@ -228,8 +229,8 @@ def _tree_of_what_lies_here(checkout: Checkout, store: Store, files: Sequence[st
 def _phantoms(checkout: Checkout, store: Store, tree: str) -> list[tuple[str, str, str]]:
     """The files that git calls modified though they lie here byte for byte as HEAD has them: mode, blob and path of each.
 
-    They were committed before `.gitattributes` or a setting wanted them otherwise (CRLF, say), so each fresh clone has them.
-    https://git-scm.com/docs/gitattributes#_end_of_line_conversion
+    They were committed before `.gitattributes` or a setting made them different (for example CRLF),
+    so each fresh clone has them. https://git-scm.com/docs/gitattributes#_end_of_line_conversion
     """
     told = store.git.run("diff-tree", "-r", "-z", "--diff-filter=M", checkout.head, tree, timeout_s=LONG_S).split("\0")
     changes = [(about.removeprefix(":").split(), path) for about, path in zip(told[::2], told[1::2], strict=False)]

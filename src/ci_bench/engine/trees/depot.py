@@ -1,7 +1,8 @@
-"""What a node keeps of runs' sources: one folder for each bundle, made once however many leases want it at a time.
+"""Store runs' sources on a node: one folder for each bundle, made once however many leases need it.
 
-Two leases on one node are two processes, so a lock in a file parts them: whoever makes a place holds it alone, whoever measures
-in it holds it with others. A place that was not made to its end is made anew. The oldest ones that nobody uses are removed.
+Two leases on one node are two processes, so a lock in a file separates them: exclusive while a
+folder is made, shared while leases measure in it. An incomplete folder is made again. The oldest
+unused ones are removed.
 """
 
 import fcntl
@@ -16,13 +17,19 @@ from ci_bench.engine.trees.worktrees import remove
 from ci_bench.errors import ScratchFailed
 
 FOLDER = "CI_BENCH_SOURCES"
-"""The variable that names the folder, in place of one of this user's in the folder for temporary files."""
+"""The variable that names the folder.
+
+By default it is one of this user's in the folder for temporary files.
+"""
 READY = "ready"
 KEPT = 4
 
 
 def depot_folder(environ: Mapping[str, str]) -> Path:
-    """Where this node keeps sources: on a disk of its own, since what is built there is built for this machine."""
+    """Return the folder of sources.
+
+    It is on the node's own disk, since what is built there is built for this machine.
+    """
     folder = Path(environ.get(FOLDER) or Path(tempfile.gettempdir()) / f"ci-bench-sources-{os.getuid()}").absolute()
     return folder.parent.resolve() / folder.name
 
@@ -46,12 +53,12 @@ def place_of(name: str, depot: Path, make: Callable[[Path], bool]) -> Iterator[P
 
 
 def _hold(place: Path, lock: int, make: Callable[[Path], bool]) -> None:
-    """Until it is ready and held with others, or, where it may not be kept, held alone."""
+    """Wait until it is ready and locked shared, or, if it may not be stored, exclusively."""
     while True:
         fcntl.flock(lock, fcntl.LOCK_SH)
         if (place / READY).exists():
             return
-        fcntl.flock(lock, fcntl.LOCK_EX)  # not at once: another one may have made it by now
+        fcntl.flock(lock, fcntl.LOCK_EX)  # blocks: another process may have made it by now
         if (place / READY).exists():
             continue
         remove(place)

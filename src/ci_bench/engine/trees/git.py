@@ -1,7 +1,7 @@
 """Runs git: by argument list, with a time limit, and without hooks, prompts or housekeeping.
 
-Owns the process and what it may do, and which commit is being measured (what git doesn't know is `None`). What else is asked of
-which repository is the business of the callers.
+Owns the process and its permissions, and the id of the measured commit (`None` if git doesn't know
+it). Callers own all other queries.
 """
 
 import os
@@ -27,8 +27,10 @@ OF_ONE_REPOSITORY = {
     *("GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE", "GIT_NAMESPACE"),
     *("GIT_LITERAL_PATHSPECS", "GIT_GLOB_PATHSPECS", "GIT_NOGLOB_PATHSPECS", "GIT_ICASE_PATHSPECS"),
 }
-"""What a hook's environment says of the repository it runs for (``git rev-parse --local-env-vars``), and what changes the meaning
-of paths. It would win over what we say."""
+"""Variables that name a hook's repository or change the meaning of paths.
+
+The former are those of ``git rev-parse --local-env-vars``. They would override our arguments.
+"""
 
 CALM = {
     "LC_ALL": "C",
@@ -56,7 +58,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """How a call of git ended: its exit code, stdout as it came, and the end of stderr."""
+    """The end of a call of git: its exit code, raw stdout, and the end of stderr."""
 
     code: int
     out: str
@@ -78,10 +80,12 @@ class Git:
     def at(cls, folder: Path, environ: Mapping[str, str]) -> Self:
         """For the checkout that a folder is in.
 
-        git refuses a repository that belongs to another user ("dubious ownership"), as in a container that runs with another user
-        id than the one that checked out, since its configuration could name programs to run. This checkout was named by whoever
-        called us, and its code is about to be run anyway: it is trusted, by its exact path and for this call only.
-        https://git-scm.com/docs/git-config#Documentation/git-config.txt-safedirectory (read from `-c` since git 2.38)
+        git refuses a repository that belongs to another user ("dubious ownership"), for example in
+        a container with another user id than the one that checked out, since its configuration
+        could name programs to run. The caller named this checkout, and its code is about to be run
+        anyway: it is trusted, by its exact path and for this call only.
+        https://git-scm.com/docs/git-config#Documentation/git-config.txt-safedirectory (read from
+        `-c` since git 2.38)
         """
         return cls(place=("-C", str(folder)), environ=environ, settings={"safe.directory": str(top_of(folder))})
 
@@ -95,23 +99,26 @@ class Git:
         return replace(self, settings={**self.settings, **settings})
 
     def run(self, *arguments: str, timeout_s: float = QUICK_S, more: Mapping[str, str] | None = None) -> str:
-        """What git answers on stdout. `more` are variables for this call. Raises `GitFailed`."""
+        """Return git's stdout. `more` are variables for this call. Raises `GitFailed`."""
         answer = self.call(*arguments, timeout_s=timeout_s, more=more)
         if answer.code:
             raise GitFailed(f"`git {arguments[0]}` failed: {answer.said or f'exit code {answer.code}'}")
         return answer.out
 
     def ask(self, *arguments: str) -> str | None:
-        """What git answers on stdout; `None` where it ends with another exit code than 0. Raises `GitFailed`."""
+        """Return git's stdout; `None` if the exit code is not 0. Raises `GitFailed`."""
         answer = self.call(*arguments)
         return None if answer.code else answer.out.removesuffix("\n")
 
     def says(self, *arguments: str) -> bool:
-        """Whether git ends with exit code 0. Raises `GitFailed`."""
+        """Return whether git ends with exit code 0. Raises `GitFailed`."""
         return self.ask(*arguments) is not None
 
     def call(self, *arguments: str, timeout_s: float = QUICK_S, more: Mapping[str, str] | None = None) -> Answer:
-        """Run git, whatever comes of it. Raises `GitFailed` where it is not installed or takes longer than `timeout_s`."""
+        """Run git, whatever its exit code.
+
+        Raises `GitFailed` if it is not installed or takes longer than `timeout_s`.
+        """
         settings = [part for name, value in {**SETTINGS, **self.settings}.items() for part in ("-c", f"{name}={value}")]
         kept = {name: value for name, value in self.environ.items() if name not in OF_ONE_REPOSITORY}
         try:
@@ -136,7 +143,10 @@ class Git:
 
 
 def top_of(folder: Path) -> Path:
-    """The folder of a checkout's ``.git``, upwards of `folder`; `folder` itself where there is none."""
+    """Return the folder with a checkout's ``.git``, upwards of `folder`.
+
+    `folder` itself if none exists.
+    """
     here = folder.resolve()
     return next((place for place in (here, *here.parents) if (place / ".git").exists()), here)
 

@@ -5,7 +5,8 @@ made with, not the engine's. So a plain environment gets one ``.pth`` file, read
 first the side's tree, then the engine's folders. Whatever set-up installs wins over both, an installed package over its source
 in the tree, too: only the former has its compiled parts.
 
-What the engine's environment has from the checkout itself (an editable install) is left out: it would be neither side's code.
+Packages that the engine's environment has from the checkout itself (an editable install) are left
+out: they would be neither side's code.
 """
 
 import json
@@ -48,7 +49,7 @@ def engine_sites() -> tuple[Path, ...]:
 
 
 def engine_layer(checkout: Path, sites: Sequence[Path]) -> Layer:
-    """What the engine's environment has to offer to a side of this checkout."""
+    """Return what the engine's environment offers to a side of this checkout."""
     files = [path for folder in sites for path in sorted(folder.glob("*.pth")) if not path.name.startswith(".")]
     own = {path for folder in sites for path in _installed_from(checkout, folder)}
     inside = {path: tuple(_folders(path)) for path in files}
@@ -81,7 +82,7 @@ def make_environment(folder: Path, layer: Layer, tree: Sequence[Path]) -> str | 
 
 
 def packages_of(folder: Path) -> Path:
-    """Where an environment made here keeps its packages."""
+    """Return the folder of packages of an environment made here."""
     return Path(sysconfig.get_path("purelib", "venv", vars={"base": str(folder), "platbase": str(folder)}))
 
 
@@ -126,7 +127,10 @@ def _folders(path: Path) -> Iterator[Path]:
 
 
 def _is_source(folder: Path, checkout: Path, sites: Sequence[Path]) -> bool:
-    """Whether a folder is code of the checkout. The engine's environment may lie in the checkout, too."""
+    """Return whether a folder is code of the checkout.
+
+    The engine's environment may be in the checkout, too.
+    """
     environments = [Path(sys.prefix).resolve(), *(place.resolve() for place in sites)]
     return folder.is_relative_to(checkout) and not any(folder.is_relative_to(place) for place in environments)
 

@@ -1,8 +1,9 @@
 """Finds what a side installed, but could not import: a copy in the engine's environment would come first.
 
-An editable install by setuptools may be a hook behind the ordinary search, which an installed copy in the engine's environment
-wins over; then both sides would run that copy, and be found equal. Run as ``python -m ci_bench.engine.trees.overlap ENV SITE…``
-by the side's interpreter, so that the question is answered as its workers would find it.
+An editable install by setuptools may be a hook behind the ordinary search. An installed copy in the
+engine's environment then wins; both sides would run that copy, and be found equal. Run as ``python
+-m ci_bench.engine.trees.overlap ENV SITE…`` by the side's interpreter, so the answer is what its
+workers would find.
 """
 
 import json

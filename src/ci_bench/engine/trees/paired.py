@@ -1,9 +1,10 @@
 """Prepares both sides of a paired run, keeps them for a process that measures them later, and takes them away again.
 
-Everything is made in one folder of the caller's, outside the checkout, which is left exactly as it is: removing that folder is
-all the tidying there is, also of what a killed run left. What is kept is JSON: where each side lives, and what it was made for.
-No environment variable is in it: those are of the process that measures. Sides that were made for something else (another
-commit, another set-up, another engine) are refused: measuring them would answer a question that nobody asked.
+Everything is made in one folder of the caller's, outside the checkout, which stays exactly as it
+is. Removing that folder cleans up everything, also after a killed run. The stored state is JSON:
+the folders of each side, and the terms it was made for. It has no environment variables: those
+belong to the measuring process. Sides made for something else (another commit, another set-up,
+another engine) are refused: they would answer a different question.
 """
 
 import logging
@@ -33,7 +34,7 @@ SHOWN_FILES = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Terms:
-    """What sides are made for: the base and the set-up that were asked for, and the engine that is to measure them."""
+    """The terms of prepared sides: requested base and set-up, and the engine that measures them."""
 
     base: str | None
     setup: Setup
@@ -96,7 +97,7 @@ def write(kept: Kept, folder: Path) -> None:
 
 
 def read(folder: Path) -> Kept:
-    """What was written down in a folder. Raises `NotPrepared` where that is nothing."""
+    """Read the state stored in a folder. Raises `NotPrepared` if it is invalid."""
     import msgspec
 
     path = folder / FILE
@@ -109,7 +110,8 @@ def read(folder: Path) -> Kept:
 def refuse_others(folder: Path, kept: Kept, terms: Terms, checkout: Checkout, leave_out: Sequence[Path]) -> None:
     """Refuse sides, kept in `folder`, that were prepared for something else than `terms`, or than what is checked out now.
 
-    New files alone, as a job may leave them lying about, are no other code. Raises `NotPrepared`, and what `snapshot` raises.
+    New untracked files, which a job may leave, do not count as other code. Raises `NotPrepared`,
+    and what `snapshot` raises.
     """
     faults = [*_other_terms(kept.terms, terms), *_other_code(folder, kept, checkout, leave_out)]
     if faults:
@@ -117,7 +119,7 @@ def refuse_others(folder: Path, kept: Kept, terms: Terms, checkout: Checkout, le
 
 
 def home_of_kept(side: KeptSide) -> Home:
-    """Where a side lives that was written down."""
+    """Return the home of a stored side."""
     venv, own = (Path(folder) if folder else None for folder in (side.venv, side.own))
     return Home(tree=Path(side.tree), here=Path(side.here), venv=venv, user=side.user, own=own)
 
@@ -174,7 +176,7 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "paired"
 CACHE = "CI_BENCH_CACHE"
-"""The variable that names a folder in the place of `setup.cache`."""
+"""The variable that names a folder to use instead of `setup.cache`."""
 
 
 def quiet(_: Preparing) -> None:
@@ -183,13 +185,15 @@ def quiet(_: Preparing) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """What preparing sides needs from outside.
+    """The dependencies of preparing sides.
 
-    `repository` is a folder in the user's checkout; its workers' folder is the same one in each tree. `environ` is the caller's
-    environment, as it is: what is secret in it goes no further. `scratch` is a private folder for trees and environments, `logs`
-    is where the output of set-up commands is kept. `leave_out` are files and folders of the checkout that are no part of head,
-    such as our own output. `writes` are files that base's own processes may change, beside those of `setup.writes`: the outputs
-    that its cases name. With `users`, each side is its own user's, and out of the other's reach.
+    `repository` is a folder in the user's checkout; its workers' folder is the same one in each
+    tree. `environ` is the caller's environment, unchanged: its secrets are not passed on. `scratch`
+    is a private folder for trees and environments, `logs` is for the output of set-up commands.
+    `leave_out` are files and folders of the checkout that are not part of head, such as our own
+    output. `writes` are files that base's own processes may change, in addition to those of
+    `setup.writes`: the outputs that its cases name. With `users`, each side belongs to its own
+    user, out of the other's reach.
     """
 
     repository: Path
@@ -220,12 +224,12 @@ class Pair:
 def paired_sides(place: Place, *, base: str | None, setup: Setup) -> Iterator[Pair]:
     """Prepare both sides for the block, and remove them with its end, whatever ends it.
 
-    `base` is the commit to compare with; `None` chooses it (see `bases.choose_base`). A side whose set-up fails is in the pair,
-    with its `failure`; the other one is prepared all the same.
+    `base` is the commit to compare with; `None` chooses it (see `bases.choose_base`). A side whose
+    set-up fails is in the pair, with its `failure`; the other one is still prepared.
 
     Raises:
-        BadCheckout: there is no checkout, or it cannot be measured as it is.
-        NoBase: the base cannot be told, or is not in this clone.
+        BadCheckout: no checkout exists, or it cannot be measured as it is.
+        NoBase: the base cannot be determined, or is not in this clone.
         CannotWrite: the folder for logs or for the cache cannot be made.
         GitFailed: git is missing, or failed at something that should work.
     """
@@ -252,9 +256,11 @@ def prepare_sides(place: Place, *, base: str | None, setup: Setup) -> Pair:
 
 
 def reopen_sides(place: Place, *, base: str | None, setup: Setup) -> Pair:
-    """The sides that `prepare_sides` left in `place.scratch`, for a process that only measures: one without the network, say.
+    """Return the sides that `prepare_sides` left in `place.scratch`.
 
-    Everything has to lie at the same paths as then; workers see what of `place.environ` they may. Nothing is written there.
+    Call it from a process that only measures, for example one without the network. All paths must
+    be the same as then; workers see the permitted part of `place.environ`. Nothing is written
+    there.
 
     Raises:
         NotPrepared: nothing was prepared, or for another base, set-up, engine or checkout, or the checkout has changed since.
@@ -269,7 +275,10 @@ def reopen_sides(place: Place, *, base: str | None, setup: Setup) -> Pair:
 
 
 def are_ready(scratch: Path) -> bool:
-    """Whether both sides that `prepare_sides` left in `scratch` can be measured. Raises `NotPrepared`."""
+    """Return whether both sides that `prepare_sides` left in `scratch` can be measured.
+
+    Raises `NotPrepared`.
+    """
     return all(side.failure is None for side in read(scratch.resolve() / FOLDER).sides)
 
 
@@ -315,14 +324,20 @@ def _prepare(place: Place, folder: Path, *, base: str | None, setup: Setup) -> P
 
 
 def _cache(place: Place, setup: Setup, folder: Path) -> Path:
-    """What set-up keeps. In the action's container the checkout cannot be written, and the job's copy lies elsewhere."""
+    """Return the cache of set-up.
+
+    In the action's container the checkout is read-only, and the job's copy is elsewhere.
+    """
     if setup.cache is None:
         return folder / "cache"
     return Path(place.environ.get(CACHE) or place.repository.resolve() / setup.cache)
 
 
 def _seal(home: Home, place: Place, setup: Setup, checkout: Path, folder: Path) -> Seal:
-    """Seal base, ready to be measured, and the engine. What of the checkout is on the engine's path is neither."""
+    """Seal base, ready to be measured, and the engine.
+
+    Code of the checkout on the engine's path is neither.
+    """
     writes = (*setup.writes, *place.writes)
     base = base_grounds(tree=home.tree, venv=home.venv, engine=folder / ENGINE, writes=writes)
     return seal((*base, *engine_grounds(checkout)))

@@ -1,13 +1,15 @@
-"""What base and the engine consist of, sealed before anything of head's runs, and inspected afterwards.
+"""Seal files of base and the engine before any of head's code runs, and inspect them afterwards.
 
-Where both sides run as one user, nothing keeps head from writing to base's tree; what it writes there is noticed, and fails the
-run by the file's name. A seal holds what `lstat` says of every file, and nobody but root can set the time of a file's last change
-(ctime), so a file that was changed and restored is noticed, too, without its content being read.
+If both sides run as one user, nothing prevents head from writing to base's tree. Such a write is
+noticed, and fails the run with the file's name. A seal holds the result of `lstat` for every file,
+and only root can set the time of a file's last change (ctime). So a file that was changed and
+restored is noticed, too, without reading its content.
 
-Allowed is what honest work does. A side's own processes leave new files in its tree (outputs, logs), so only those count that
-something loads unasked: modules, libraries, settings of tools. Compiled modules are held against their sources (`bytecode`).
-Installers link one file into several environments, which changes its ctime: such a file counts where its content is not what the
-RECORD of its package says. What a benchmark writes over on purpose is named by `setup.writes`.
+Legitimate changes are allowed. A side's own processes leave new files in its tree (outputs, logs),
+so new files count only if something loads them automatically: modules, libraries, settings of
+tools. Compiled modules are compared with their sources (`bytecode`). Installers link one file into
+several environments, which changes its ctime: such a file counts if its content differs from the
+RECORD of its package. `setup.writes` names the files that a benchmark overwrites on purpose.
 
 docs/security.md says what is not noticed.
 """
@@ -38,7 +40,7 @@ INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 class Mark(NamedTuple):
-    """What a file is known by; its size in bytes, times in nanoseconds."""
+    """The identity of a file; its size in bytes, times in nanoseconds."""
 
     mode: int
     size: int
@@ -52,9 +54,10 @@ class Mark(NamedTuple):
 class Ground:
     """A sealed folder: whose it is, in words, and where.
 
-    One that `grows` takes new files that nothing loads unasked. Of one that `imports` alone are known to use (an entry of
-    PYTHONPATH, which may be any folder of the user's), only modules and packages at its top count. `writes` are globs of files,
-    or of folders with all that is in them, that may change in any way. One that is `shared` belongs to both sides, and is large.
+    A folder that `grows` takes new files that nothing loads automatically. If `imports` are its
+    only known use (an entry of PYTHONPATH, which may be any folder of the user's), only modules and
+    packages at its top count. `writes` are globs of files, or of folders with all their content,
+    that may change in any way. A `shared` folder belongs to both sides, and is large.
     """
 
     owner: str
@@ -67,9 +70,11 @@ class Ground:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seal:
-    """What folders held at one moment: marks by path within each folder, and the RECORD files of the packages in it.
+    """The content of folders at one moment.
 
-    `passed` are compiled modules that were held against their sources since; `digests` what of RECORD files was needed.
+    Marks by path within each folder, and the RECORD files of the packages in it. `passed` are
+    compiled modules that were compared with their sources since; `digests` are the entries of
+    RECORD files that were needed.
     """
 
     marks: Mapping[Ground, Mapping[str, Mark]]
@@ -96,7 +101,7 @@ class Seal:
         return f"{ground.owner} was changed: {', '.join(faults[:SHOWN_FILES])}{more}"
 
     def _fault(self, ground: Ground, name: str, then: Mark | None, now: Mark | None) -> str:
-        """What is wrong with a file that is not as it was; empty where nothing is."""
+        """Describe the fault of a changed file; empty if it is legitimate."""
         if now is None:
             return f"{name} was removed"
         if then is None:
@@ -104,7 +109,10 @@ class Seal:
         return "" if self._is_relinked(ground, name, then, now) else f"{name} was written"
 
     def _is_relinked(self, ground: Ground, name: str, then: Mark, now: Mark) -> bool:
-        """Whether a file was only linked to from elsewhere, or no longer is, and has the content that it was installed with."""
+        """Return whether only a file's links changed.
+
+        Its content is the one that it was installed with.
+        """
         alike = then._replace(ctime_ns=0, links=0) == now._replace(ctime_ns=0, links=0)
         if not alike or max(then.links, now.links) == 1:
             return False
@@ -127,14 +135,17 @@ def seal(grounds: Iterable[Ground]) -> Seal:
 
 
 def base_grounds(*, tree: Path, venv: Path | None, engine: Path, writes: Sequence[str] = ()) -> tuple[Ground, ...]:
-    """What base consists of: its tree, its environment, and the folder with the link to the engine."""
+    """Return base's folders: its tree, its environment, and the one with the link to the engine."""
     own = Ground(owner="base's tree", folder=tree, grows=True, writes=tuple(writes))
     environment = () if venv is None else (Ground(owner="base's environment", folder=venv),)
     return own, *environment, Ground(owner="the link to the engine", folder=engine)
 
 
 def engine_grounds(checkout: Path) -> tuple[Ground, ...]:
-    """What both sides take from the engine's environment: all that its interpreter finds, but for code of the checkout."""
+    """Return the folders that both sides take from the engine's environment.
+
+    All that its interpreter finds, except code of the checkout.
+    """
     package, prefix = Path(ci_bench.__file__).resolve().parent, Path(sys.prefix).resolve()
     sites = {site.resolve() for site in engine_sites()}
     programs = () if sys.prefix == sys.base_prefix else (prefix / "bin",)
@@ -156,17 +167,26 @@ def engine_grounds(checkout: Path) -> tuple[Ground, ...]:
 
 
 def _is_source(folder: Path, checkout: Path, prefix: Path) -> bool:
-    """Whether a folder is code of the checkout. The engine's environment may lie in the checkout, too."""
+    """Return whether a folder is code of the checkout.
+
+    The engine's environment may be in the checkout, too.
+    """
     return folder.is_relative_to(checkout) and not folder.is_relative_to(prefix)
 
 
 def _covers(outer: Path, inner: Path) -> bool:
-    """Whether marks of one folder hold those of another one: packages that lie in a standard library are not taken with it."""
+    """Return whether marks of one folder include those of another.
+
+    A standard library's do not include packages in it.
+    """
     return inner != outer and inner.is_relative_to(outer) and not INSTALLED.intersection(inner.relative_to(outer).parts)
 
 
 def _marks(ground: Ground) -> Iterator[tuple[str, Mark]]:
-    """All files in a folder, and links as such. What goes away meanwhile is not there."""
+    """Yield all files in a folder, and links as such.
+
+    Files that disappear meanwhile are skipped.
+    """
     top = str(ground.folder)
     waiting, start = [top], len(top) + 1
     passed_over = frozenset() if (ground.folder / "pyvenv.cfg").exists() else INSTALLED
@@ -185,7 +205,10 @@ def _marks(ground: Ground) -> Iterator[tuple[str, Mark]]:
 
 
 def _is_imported(entry: os.DirEntry[str]) -> bool:
-    """Whether an import finds it at the top of a folder: a module, a library, or a package that has a module of its own."""
+    """Return whether an import finds it at the top of a folder.
+
+    That is a module, a library, or a package that has its own module.
+    """
     return bool(LOADED.search(entry.name)) or entry.name == CACHE or Path(entry.path, "__init__.py").exists()
 
 
@@ -203,12 +226,15 @@ def _may_change(name: str, writes: Sequence[str]) -> bool:
 
 
 def _is_loaded(path: Path) -> bool:
-    """Whether a new file is a module, a library, or settings; a link to a folder makes everything there modules."""
+    """Return whether a new file is a module, a library, or settings.
+
+    A link to a folder makes everything there modules.
+    """
     return bool(LOADED.search(path.name)) or path.name in SETTINGS or (path.is_symlink() and path.is_dir())
 
 
 def _records(folder: Path) -> Iterator[bytes]:
-    """What the installers noted of the packages in a folder, or in an environment."""
+    """Yield the installers' records of the packages in a folder, or in an environment."""
     for path in (*folder.glob("*.dist-info/RECORD"), *folder.glob("lib*/python*/site-packages/*.dist-info/RECORD")):
         with suppress(OSError):
             yield path.read_bytes()

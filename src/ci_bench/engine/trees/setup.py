@@ -1,12 +1,12 @@
-"""Makes one side ready: an environment of its own, and the set-up commands in its tree.
+"""Prepare one side: its own environment, and the set-up commands in its tree.
 
 Owns what commands and workers of a side see, and what a failure is called. Nothing that could be a secret is among it
 (`environ.worker_environment`). Without commands there is nothing to install: the engine's interpreter will do, with the tree on
 its path.
 
-What is kept between runs (`setup.cache`) is what can be: downloads, wheels of other projects, a folder for a compiler's cache.
-Never an environment: an editable install points to a tree that is gone, and an installed copy of the code under test would be
-measured in place of the code that is there.
+Only reusable files are kept between runs (`setup.cache`): downloads, wheels of other projects, a
+folder for a compiler's cache. Environments are not: an editable install points to a tree that is
+gone, and an installed copy of the code under test would be measured instead of the present code.
 """
 
 import hashlib
@@ -39,12 +39,15 @@ logger = logging.getLogger(__name__)
 
 SHOWN_CHARACTERS = 100
 ENGINE = "engine"
-"""The folder, beside the trees, with the link to the engine."""
+"""The folder, next to the trees, with the link to the engine."""
 DIVERTING = {"PYTHONHOME", "PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_PYTHON", "UV_SYSTEM_PYTHON"}
 """Variables that would make a command install somewhere else, or the interpreter look elsewhere."""
 PROXIES = re.compile(r"(https?|ftp|all)_proxy", re.IGNORECASE)
 OFFLINE = {"PIP_NO_INDEX": "1", "UV_OFFLINE": "1", "CARGO_NET_OFFLINE": "true", "HF_HUB_OFFLINE": "1"}
-"""Tools that can be asked not to use the network are asked. What ignores that is stopped by a container without one only."""
+"""Variables that ask tools not to use the network.
+
+Only a container without a network stops tools that ignore them.
+"""
 QUIET = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "GIT_TERMINAL_PROMPT": "0"}
 NO_NETWORK = re.compile(
     r"No matching distribution|could not find a version|name resolution|network is unreachable|connection|"
@@ -64,7 +67,7 @@ MAKES_OWN = re.compile(r"g?make(\[\d+\])?: |ninja: build stopped|note: |hint: |\
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preparing:
-    """What a display is told while a side is made ready: `done` of `total` commands, and the one that runs now."""
+    """Progress while a side is prepared: `done` of `total` commands, and the current one."""
 
     side: SideName
     command: str
@@ -74,11 +77,12 @@ class Preparing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workshop:
-    """What set-up needs from outside.
+    """The dependencies of set-up.
 
-    `environ` is the caller's environment; `checkout` the top of the user's tree, `prefix` the folder in it where the caller is;
-    `folder` is for environments, `logs` for what commands say; `cache` is kept between runs, or as good as. With `users`, what
-    either side has is its user's alone, its part of the cache, too.
+    `environ` is the caller's environment; `checkout` the top of the user's tree, `prefix` the
+    caller's folder in it; `folder` is for environments, `logs` for the output of commands; `cache`
+    is kept between runs, if possible. With `users`, only a side's user has access to its files,
+    including its part of the cache.
     """
 
     setup: Setup
@@ -95,9 +99,9 @@ class Workshop:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Home:
-    """Where a side lives: its tree, the folder in it where its workers start, its environment (`None`: the engine's).
+    """The paths of a side: tree, its workers' start folder, environment (`None`: the engine's).
 
-    A side with a `user` of its own has `own`, too, the home folder of that user.
+    A side with a separate `user` also has `own`, the home folder of that user.
     """
 
     tree: Path
@@ -116,7 +120,10 @@ class Home:
 
 
 def home_of(tree: Tree, shop: Workshop) -> Home:
-    """Where a side is to live. What the engine has of the checkout itself is kept out by an environment, too."""
+    """Return the paths of a side.
+
+    A separate environment also hides the engine's packages from the checkout itself.
+    """
     needs_own = shop.setup.commands or shop.layer.own
     venv = shop.folder / f"{tree.name}-env" if needs_own else None
     user = shop.users.of(tree.name) if shop.users else None
@@ -148,10 +155,11 @@ def make_side(name: SideName, home: Home, environ: Mapping[str, str], *, source:
 
 
 def side_environment(environ: Mapping[str, str], home: Home, *, checkout: Path, folder: Path) -> dict[str, str]:
-    """What a side's workers see: the engine first (linked in `folder`), then what the side has, then what the engine has.
+    """Return the environment of a side's workers.
 
-    Folders of the checkout that the caller had on his path are those of the tree instead. A virtual environment has the tree on
-    its own path, behind what was installed there.
+    The engine is first (linked in `folder`), then the side's packages, then the engine's. Folders
+    of the checkout that the caller had on his path are those of the tree instead. A virtual
+    environment has the tree on its own path, behind what was installed there.
     """
     kept = {
         name: value
@@ -168,7 +176,10 @@ def side_environment(environ: Mapping[str, str], home: Home, *, checkout: Path, 
 
 
 def _home_environment(own: Path) -> dict[str, str]:
-    """What names a user and his own folders, compilers' caches among them: by default those hang on HOME, TMPDIR and USER."""
+    """Return variables that name a user and his folders, compilers' caches among them.
+
+    By default those depend on HOME, TMPDIR and USER.
+    """
     cache = own / "cache"
     caches = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "MPLCONFIGDIR": "matplotlib"}
     named = {"HOME": own, "TMPDIR": own / "tmp", "XDG_CACHE_HOME": cache, "USER": own.name, "LOGNAME": own.name}
@@ -176,9 +187,10 @@ def _home_environment(own: Path) -> dict[str, str]:
 
 
 def cache_key(git: Git, commit: str, setup: Setup) -> str:
-    """What the per-key folder of the cache is called: changes with commands, interpreter, torch and the files of `cache_key`.
+    """Return the name of the per-key folder of the cache.
 
-    Files count by the id that git gives their content, so that none is read; a glob without a slash matches at any depth.
+    It changes with commands, interpreter, torch and the files of `cache_key`. Files count by the id
+    that git gives their content, so no file is read; a glob without a slash matches at any depth.
     """
     listed = git.run("ls-tree", "-r", "-z", "--full-tree", commit, timeout_s=LONG_S).split("\0")
     entries = (entry.partition("\t")[::2] for entry in listed if entry)
@@ -219,7 +231,7 @@ def _run_commands(tree: Tree, home: Home, git: Git, shop: Workshop, environ: Map
 
 
 def _command_environment(tree: Tree, git: Git, shop: Workshop, environ: Mapping[str, str], user: int | None) -> dict[str, str]:
-    """What commands see, which is more than workers do."""
+    """Return the environment of commands, which see more than workers do."""
     cache = shop.cache if user is None else shop.cache / tree.name
     own = cache / "keys" / cache_key(git, tree.commit, shop.setup)
     own.mkdir(parents=True, exist_ok=True)
@@ -272,5 +284,8 @@ def _failure(number: int, command: str, ended: Finished, setup: Setup, log: Path
 
 
 def _installed(sites: Sequence[Path]) -> set[str]:
-    """The names in the engine's folders, which have the versions in them. What pip is about to remove begins with `~`."""
+    """Return the names in the engine's folders, which include versions.
+
+    Those that pip is about to remove start with `~`.
+    """
     return {entry.name for folder in sites for entry in folder.iterdir() if not entry.name.startswith(("~", "__pycache__"))}

@@ -25,7 +25,7 @@ TAIL_CHARACTERS = 1500
 CHUNK_BYTES = 1 << 16
 POLL_S = 0.1
 MOST_ROUNDS = 200
-"""What a stray starts before its end has to be ended in turn."""
+"""The limit of rounds: processes that a leftover starts before its end must be ended in turn."""
 MARK = "CI_BENCH_COMMAND"
 ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -33,7 +33,10 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finished:
-    """How a command ended: its exit code, negative for a signal; whether it ran out of time; the end of its output."""
+    """The end of a command.
+
+    Its exit code, negative for a signal; whether it ran out of time; the end of its output.
+    """
 
     code: int
     timed_out: bool
@@ -126,7 +129,11 @@ def _follow(process: subprocess.Popen[bytes], descriptor: int, output: _Output, 
 
 
 def _start(command: str, folder: Path, environ: Mapping[str, str], mark: str, user: int | None) -> subprocess.Popen[bytes]:
-    """Start bash. An interrupt may come when it runs already and nobody holds it yet: it is known by its mark then."""
+    """Start bash.
+
+    An interrupt may come after the start and before the caller has the process: its mark identifies
+    it then.
+    """
     try:
         return subprocess.Popen(
             ["bash", "-euo", "pipefail", "-c", command],

@@ -34,9 +34,10 @@ class Side:
 
 
 def caller_environment(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """What code of the tree at `folder` sees of a caller's environment: its own modules first, and nothing that is secret.
+    """Return the environment of code in the tree at `folder`.
 
-    Programs are found in the engine's environment first, activated or not: `python` is the interpreter that measures.
+    Its own modules come first, and secrets are left out. Programs are found in the engine's
+    environment first, activated or not: `python` is the interpreter that measures.
     """
     kept = worker_environment(environ)
     path = [str(place) for place in on_path(folder)] + [environ.get("PYTHONPATH", "")]
@@ -54,7 +55,7 @@ def caller_side(name: SideName, folder: Path, environ: Mapping[str, str], more: 
 
 
 def on_path(folder: Path) -> list[Path]:
-    """Where a tree has its modules: in the folder itself, and in ``src`` if there is one."""
+    """Return a tree's folders of modules: the folder itself, and ``src`` if it exists."""
     return [folder, *([folder / "src"] if (folder / "src").is_dir() else [])]
 
 

@@ -1,13 +1,15 @@
-"""The two trees of a paired run: head as it is checked out, and the base commit, each in a worktree of its own.
+"""The two trees of a paired run: head as checked out, and base, each in a separate worktree.
 
-Head is copied, too, although it lies there already: what set-up builds stays out of the user's tree, and both sides start
-alike, without what an earlier build left behind. Owns which trees there are; what is set up in them is in `setup`.
+Head is copied, too, although it is checked out already. Set-up's builds stay out of the user's
+tree, and both sides start alike, without leftovers of an earlier build. Owns the set of trees;
+`setup` owns the set-up in them.
 
-What a clone lacks of the base is fetched into the store, only where set-up may use the network. The address and the credentials
-that the clone's own configuration holds are lent to git through its environment: they are written nowhere, and no command line
-shows them. A submodule is one more repository whose objects are borrowed, with a worktree of its own in the tree. So
-`git submodule`, which goes by addresses that the measured commit names, is needed only for what is not here, and only where the
-network is allowed.
+Missing parts of the base are fetched into the store, only if set-up may use the network. The
+address and the credentials in the clone's own configuration are passed to git through its
+environment: they are written nowhere, and no command line shows them. A submodule is one more
+repository whose objects are borrowed, with a separate worktree in the tree. So `git submodule`,
+which uses addresses that the measured commit names, is needed only for missing parts, and only if
+the network is allowed.
 """
 
 import os
@@ -98,9 +100,10 @@ HTTP_PASSWORD = re.compile(r"^(https?://)[^/@]+@")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Level:
-    """A tree whose submodules are wanted: the checkout that lends, the store, and the commit that lies in `folder`.
+    """A tree that needs its submodules.
 
-    `is_live` says that what is checked out is wanted, with uncommitted changes. `stores` is where more stores can be made.
+    The lending checkout, the store, and the commit in `folder`. `is_live` says that what is checked
+    out is wanted, with uncommitted changes. `stores` is where more stores can be made.
     """
 
     checkout: Checkout
@@ -114,7 +117,7 @@ class Level:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Filled:
-    """What came of the submodules: why one is missing, and whether one has uncommitted changes."""
+    """The result of filling submodules: why one is missing, and if one has uncommitted changes."""
 
     failure: str | None = None
     is_dirty: bool = False
@@ -123,7 +126,7 @@ class Filled:
 def fill(level: Level, environ: Mapping[str, str]) -> Filled:
     """Check out the submodules of a tree, and theirs.
 
-    What the user has not initialised stays empty, as it is in the checkout. Raises `GitFailed`.
+    Submodules that the user has not initialised stay empty, as in the checkout. Raises `GitFailed`.
     """
     links = dict(_links(level.store.git, level.commit))
     at_head = dict(_links(level.store.git, level.checkout.head))
@@ -175,7 +178,10 @@ def _fill_one(level: Level, path: str, commit: str, environ: Mapping[str, str]) 
 
 
 def _by_network(level: Level, path: str, commit: str) -> Filled:
-    """What no clone here has: let git fetch it by the address in ``.gitmodules``, if it may."""
+    """Let git fetch a submodule that no local clone has.
+
+    It uses the address in ``.gitmodules``, if permitted.
+    """
     missing = f"commit {commit[:12]} of the submodule {path} is in no clone on this machine"
     if not level.network:
         remedy = "clone submodules with all history (`git submodule update --init --recursive`), or set `setup.network: true`"
@@ -215,7 +221,7 @@ def _kept_clone(level: Level, path: str) -> Path | None:
 
 
 STORE = "repository"
-"""The folder of the repository that both trees are worktrees of, beside them."""
+"""The folder of the repository of both trees, which are its worktrees, next to them."""
 SHOWN_FILES = 5
 MOST_CHARACTERS = 600
 """Of the words that say how the base was chosen, which repeat what the user gave."""
@@ -247,9 +253,10 @@ class Trees:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """What trees are wanted: of which checkout, compared with which commit (`None`: what head started from).
+    """The requested trees: the checkout and the commit to compare with (`None`: head's start).
 
-    `leave_out` are files and folders of the checkout that are no part of head, such as our own output.
+    `leave_out` are files and folders of the checkout that are not part of head, such as our own
+    output.
     """
 
     repository: Path
@@ -274,8 +281,8 @@ def choose_commits(wanted: Wanted, folder: Path) -> Chosen:
     """Choose both commits, and make the store in `folder` that has them.
 
     Raises:
-        BadCheckout: there is no checkout, or it cannot be measured as it is.
-        NoBase: the base cannot be told, or is not in this clone.
+        BadCheckout: no checkout exists, or it cannot be measured as it is.
+        NoBase: the base cannot be determined, or is not in this clone.
         GitFailed: git is missing, or failed.
     """
     checkout = open_checkout(wanted.repository, wanted.environ)
@@ -355,7 +362,10 @@ class _Maker:
 
 
 def _find_base(checkout: Checkout, store: Store, head: str, wanted: Wanted) -> Base:
-    """Choose the base and see to it that it is here. New files alone, as a job may leave them lying about, change no base."""
+    """Choose the base and make it available.
+
+    New untracked files, which a job may leave, change no base.
+    """
     told = store.git.run("diff-tree", "-r", "-z", "--name-only", "--diff-filter=a", checkout.head, head)
     changed = [name for name in told.split("\0") if name]
     base = _base_here(checkout, store, wanted, is_dirty=bool(changed))
@@ -391,7 +401,7 @@ def _fetch_base(checkout: Checkout, store: Store, wanted: Wanted, *, is_dirty: b
 
 
 def _remedy(checkout: Checkout) -> str:
-    """What to do about a commit that is not here."""
+    """Return the advice for a missing commit."""
     if checkout.is_shallow:
         said = "it is a shallow clone: check out with all history (`fetch-depth: 0`; here: `git fetch --unshallow`)"
     elif checkout.is_partial:
