@@ -1,7 +1,8 @@
-"""The parent's half: has head's tensors compared with base's once both sides were verified, and saves files on demand.
+"""Compare head's tensors with base's after both were verified: the parent's half.
 
-Imports no torch: a worker of the engine's own compares, in an environment without any code of the user's. Base is the other side
-of a paired run, or an earlier run whose tensors lie beside its results.
+Files are saved on demand. Imports no torch: one of the engine's own workers compares, in an
+environment without any code of the user's. Base is the other side of a paired run, or an earlier
+run whose tensors are next to its results.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ from ci_bench.suites.base import Evidence
 logger = logging.getLogger(__name__)
 
 FOLDER = "outputs"
-"""Beside a side's results, with one file for each case, named by its digest."""
+"""A folder next to a side's results, with one file for each case, named by its digest."""
 CLAIMED = re.compile(r"claim-[0-9]{1,6}\.safetensors")
 MOST_CLAIMS = 1000
 SAVED = re.compile(r"[0-9a-f]{64}\.safetensors")
@@ -39,7 +40,7 @@ SAVED = re.compile(r"[0-9a-f]{64}\.safetensors")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptOutputs:
-    """What one side computed, and the file that holds its tensors."""
+    """The outputs of one side, and the file that holds its tensors."""
 
     record: ReferenceOutputs
     path: Path
@@ -47,35 +48,40 @@ class KeptOutputs:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputsOptions:
-    """What to do with tensors: `save` has the folder of each side to be saved, `baseline` what an earlier run kept, by case."""
+    """Folders for saved tensors (`save`, by side), and outputs of an earlier run (`baseline`)."""
 
     save: Mapping[SideName, Path] = field(default_factory=dict)
     baseline: Mapping[str, KeptOutputs] = field(default_factory=dict)
 
     def keeping(self, name: SideName, sides: Sequence[SideName]) -> Keeping:
-        """What the workers of one of these sides write."""
+        """Return the kind of tensors that the workers of one of these sides write."""
         if name in self.save or (name is SideName.BASE and len(sides) > 1):
             return Keeping.EVERYTHING
         return Keeping.OUTPUTS if len(sides) > 1 or self.baseline else Keeping.NOTHING
 
 
 def saved_as(folder: Path, digest: str) -> Path:
-    """Where the tensors with a digest lie in a folder."""
+    """Return the path in a folder of the tensors with a digest."""
     return folder / f"{digest}.safetensors"
 
 
 def saved_beside(results: Results, file: Path) -> Mapping[str, KeptOutputs]:
-    """What the run behind the results document `file` saved of each case, as far as it is still there."""
+    """Return the saved tensors, by case, of the run that wrote the results document `file`.
+
+    Missing files are omitted.
+    """
     records = ((row.case.id, row.outputs) for row in results.cases if row.outputs is not None and row.outputs.file is not None)
     named = {name: KeptOutputs(record=one, path=saved_as(file.with_name(FOLDER), one.file or "")) for name, one in records}
     return {name: one for name, one in named.items() if one.path.is_file()}
 
 
 def copy_saved(results: Results, source: Path, target: Path) -> None:
-    """Bring what a run saved beside `source` to `target`, both results documents, in place of what was saved there before.
+    """Copy saved tensors from next to `source` to next to `target`, both results documents.
+
+    They replace the tensors saved there earlier.
 
     Raises:
-        CannotWrite: there is no room, or no right to write.
+        CannotWrite: the disk is full, or writing is not permitted.
     """
     kept = saved_beside(results, source)
     try:
@@ -155,7 +161,7 @@ class OutputsBesideBase:
             (folder / file).unlink(missing_ok=True)
 
     def _ask(self, task: Task) -> tuple[Answer | None, str]:
-        """The answer of the process that compares, or why there is none."""
+        """Return the answer of the comparing process, or the reason for its absence."""
         limit_s = self.run_options.stage_timeout_s
         try:
             ended = self._open().run(task, timeout_s=limit_s, on_answer=lambda _: None)
@@ -170,7 +176,7 @@ class OutputsBesideBase:
         self._stack.close()
 
     def _save(self, found: KeptOutputs, folder: Path) -> None:
-        """Nobody loses a measurement because its tensors do not fit on the disk."""
+        """Save the tensors; a full disk does not fail the measurement."""
         if found.record.file is None:
             return
         try:
@@ -196,11 +202,12 @@ class OutputsBesideBase:
         return beside or _untold(theirs, reason)
 
     def _open(self) -> Launcher:
-        """The engine's own interpreter, with the engine's packages alone on its path."""
+        """Open the engine's own interpreter with only the engine's packages on its path."""
         if self._launcher is None:
             self.folder.mkdir(parents=True, exist_ok=True)
             engine = link_engine(self.folder / "engine")
-            # Threads of torch that spin while they wait cost twenty times the comparison beside other work.
+            # On a busy machine, threads of torch that spin while they wait cost twenty times the
+            # comparison.
             waiting = {"PYTHONPATH": os.fspath(engine), "OMP_WAIT_POLICY": "PASSIVE"}
             environ = {**self.runs[0].side.environ, **waiting}
             launcher = Launcher(preload=("torch",), environ=environ, folder=self.folder / "compare", cwd=self.folder)
@@ -214,7 +221,7 @@ class OutputsBesideBase:
 
 
 def _kept(run: SideRun, case: Case) -> KeptOutputs | None:
-    """What a side computed of a case since this was asked last: then the file was dropped."""
+    """Return a side's outputs of a case, if new since the last call. The file was dropped then."""
     if case.id not in run.ledger.rows:
         return None
     record, path = run.ledger.rows[case.id].outputs, run.case_folder(case) / FILE
@@ -230,7 +237,7 @@ def _sure(judged: Sequence[Check], kept: Sequence[KeptClaim]) -> tuple[Check, ..
 
 
 def _is_claim(folder: Path, name: str) -> bool:
-    """Whether a worker's file is one of ours by its name, and no link."""
+    """Return whether a worker's file has one of our names, and is not a link."""
     return CLAIMED.fullmatch(name) is not None and not (folder / name).is_symlink()
 
 

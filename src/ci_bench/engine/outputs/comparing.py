@@ -1,10 +1,11 @@
-"""The worker's half of holding head's tensors against base's: two files in, errors and allowances out.
+"""Compare head's tensors with base's: the worker's half, two files in, errors and allowances out.
 
-Runs none of the user's code. Two comparisons, tensor by tensor, by the rule of `suites.numerics`. What head computed in the
-case's precision is held against base's fp64 truth, with base's own runs for the envelope of rounding. And where both sides have
-an fp64 truth, head's is held against base's: there a change shows that the case's precision would hide, such as a factor of
-1.0005 in bf16. Models cast to fp32 inside also when they run in fp64, so what fp32 rounds is allowed for: base's own rounding,
-scaled to fp32.
+Runs none of the user's code. Makes two comparisons, tensor by tensor, by the rule of
+`suites.numerics`. First, head's outputs in the case's precision are compared with base's fp64
+truth, with base's own runs for the envelope of rounding. Second, if both sides have an fp64 truth,
+head's is compared with base's. This shows changes that the case's precision would hide, such as a
+factor of 1.0005 in bf16. Models that cast to fp32 inside do so in fp64 runs as well, so fp32
+rounding is allowed for: base's own rounding, scaled to fp32.
 
 The files may come from elsewhere: size, digest and names are checked, and safetensors holds nothing but numbers.
 """
@@ -49,8 +50,10 @@ COARSE = 0.5
 
 AGAIN = "compared by a process without code of the tree"
 ADAMS_MEMORY = 0.999
-"""What an optimizer makes of known gradients is computed in fp64 on both sides; what one with Adam's usual memory loses where its
-divisor is rounded to fp32 is allowed for."""
+"""The usual memory of Adam. Both sides compute an optimizer's updates from known gradients in fp64.
+
+The loss of an optimizer with this memory, whose divisor is rounded to fp32, is allowed for.
+"""
 
 
 class BadTensors(Exception):  # noqa: N818 - it is an answer, not an error
@@ -69,7 +72,7 @@ class Files:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pairs:
-    """Which of head's tensors stands against which of base's: `named` are certain, `guessed` go by their form alone."""
+    """Pairs of head's and base's tensors: `named` are certain, `guessed` match only by form."""
 
     named: Mapping[str, str]
     guessed: Mapping[str, str]
@@ -170,7 +173,10 @@ def _compared(theirs: "_Opened", ours: "_Opened", base: str) -> BesideBase:
 
 
 def _comparable(theirs: dict[str, str], ours: dict[str, str]) -> tuple[tuple[dict[str, str], dict[str, str]], str]:
-    """The forms of both sides. Where one side's optimizer could not be tried, the other's updates are left out, with a remark."""
+    """Return the forms of both sides.
+
+    If one side's optimizer could not be tried, the other's updates are left out, with a remark.
+    """
     tried = [any(map(_is_update, forms)) for forms in (theirs, ours)]
     if all(tried) or not any(tried):
         return (theirs, ours), ""
@@ -182,7 +188,7 @@ def _comparable(theirs: dict[str, str], ours: dict[str, str]) -> tuple[tuple[dic
 def _without_writes(
     theirs: dict[str, str], ours: dict[str, str]
 ) -> tuple[tuple[dict[str, str], dict[str, str]], list[TensorError]]:
-    """The forms without inputs that one side alone writes into, and these as faults.
+    """Return the forms without inputs that only one side writes into, and those inputs as faults.
 
     Inputs are there only if a call writes into them: ``input: 0``, ``outputs of step 1: inputs.0``.
     """
@@ -241,7 +247,7 @@ def _is_update(name: str) -> bool:
 
 
 def _of(pairs: Pairs, measurements: Sequence[Any]) -> list[Any]:
-    """Without those that have no partner: they are told apart."""
+    """Drop measurements without a partner: they are reported separately."""
     every = pairs.every
     return [one for one in measurements if one.name in every]
 
@@ -263,7 +269,7 @@ def _renamed(deviation: "Deviation") -> "Deviation":
 
 
 def _rank(deviation: "Deviation") -> tuple[bool, float]:
-    """The worst first; what is no number is worst of all."""
+    """Sort the worst first; NaN is the worst of all."""
     score = deviation.score
     return not deviation.fault, -score if score == score else -float("inf")  # noqa: PLR0124 - NaN differs from itself
 
@@ -274,7 +280,7 @@ def _error(deviation: "Deviation") -> TensorError:
 
 
 def _untellable(found: "Sequence[Deviation]") -> str:
-    """Why agreement would mean nothing; an fp64 comparison that can tell does so for both."""
+    """Return why agreement would mean nothing. If there are fp64 comparisons, only they decide."""
     from ci_bench.suites.numerics import unverifiable
 
     exact = [one for one in found if one.name.startswith(EXACT)]
@@ -282,7 +288,10 @@ def _untellable(found: "Sequence[Deviation]") -> str:
 
 
 def _nearly(found: "Sequence[Deviation]", epsilon: float) -> bool:
-    """Whether the worst is beyond the format's own roundings, which were allowed, but within half of its digits."""
+    """Return whether the worst error stays within half of the format's digits.
+
+    It exceeds the format's own roundings, which are allowed.
+    """
     from ci_bench.suites.numerics import ROUNDINGS as ALLOWED
 
     wrong = [one for one in found if one.wrong]
@@ -290,7 +299,7 @@ def _nearly(found: "Sequence[Deviation]", epsilon: float) -> bool:
 
 
 def _unpaired(pairs: Pairs, guessed: "Sequence[Deviation]") -> str:
-    """What cannot be held against each other for certain."""
+    """Return the tensors that cannot be compared with certainty."""
     if pairs.missing and pairs.extra:
         named = ", ".join(pairs.missing[:3])
         return f"head computes tensors with other names or shapes than base, so {named} could not be compared"

@@ -26,14 +26,14 @@ SAME = "same"
 
 
 class Keeping(StrEnum):
-    """What of the tensors is written."""
+    """The tensors that are written."""
 
     NOTHING = "nothing"
-    """Digests only: nobody compares."""
+    """Digests only: no comparison follows."""
     OUTPUTS = "outputs"
     """The plain run, and the one in fp64: head's half of a comparison."""
     EVERYTHING = "everything"
-    """What shows how far rounding goes, too: base's half."""
+    """Also the tensors that show the extent of rounding: base's half."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -68,7 +68,7 @@ class Keeper:
         )
 
     def _write(self, computed: Computed, tensors: Mapping[str, Any]) -> tuple[str | None, str]:
-        """The digest of the file, or why there is none."""
+        """Return the digest of the file, or the reason for its absence."""
         if self.keeping is Keeping.NOTHING:
             return None, "the tensors were not kept"
         content = self.content(computed, tensors)
@@ -85,7 +85,7 @@ class Keeper:
             return None, f"the tensors could not be kept: {type(error).__name__}: {str(error).strip()[:300]}"
 
     def content(self, computed: Computed, tensors: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]] | str:
-        """What the file holds, and its metadata; or why it would be too large."""
+        """Return the file's content and metadata, or why it would be too large."""
         names = list(tensors)
         held = _Part.of("outputs", names, computed.outputs, {})
         own = held.size
@@ -115,23 +115,26 @@ class Keeper:
 
 
 MAX_CLAIMED_BYTES = 256 << 20
-"""Of one stage. What is beyond is not compared again."""
+"""The limit for one stage. Claims beyond it are not compared again."""
 CLAIM = "claim-{}.safetensors"
 
 
 @dataclass(kw_only=True, slots=True)
 class Claimer:
-    """Takes what a workload gives to `Context.claim`; `records` is what the parent is told of it."""
+    """Takes the arguments of `Context.claim`; `records` is the report to the parent."""
 
     folder: Path
     records: list[KeptClaim] = field(default_factory=list, init=False)
     left: int = field(default=MAX_CLAIMED_BYTES, init=False)
     expected: list[tuple[Computed, str, str]] = field(default_factory=list, init=False)
-    """What references computed, with file and digest: arms are compared with the same."""
+    """The outputs of references, with file and digest. Arms are compared with the same ones."""
     _count: int = field(default=0, init=False)
 
     def claim(self, check: str, arm: str, seen: Mapping[str, Any], expected: Computed) -> None:
-        """Write both. What does not fit, or a file cannot hold, is named without files."""
+        """Write both.
+
+        Tensors that do not fit, or that a file cannot hold, are named without files.
+        """
         kept = KeptClaim(check=check, arm=arm)
         known = next(((file, digest) for one, file, digest in self.expected if one is expected), None)
         if known is None and (known := self._write(expected)) is not None:
@@ -168,9 +171,10 @@ class Claimer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Part:
-    """Tensors under keys that say nothing, so that no name can break the file. A copy each: no two may share memory.
+    """Tensors under neutral keys, so names cannot break the file.
 
-    `same` are keys of tensors that are there under another key; `places` are the keys by the identity of what was given.
+    Each is copied: no two may share memory. `same` are keys of tensors that are there under another
+    key; `places` are the keys by the identity of what was given.
     """
 
     tensors: Mapping[str, Any] = field(default_factory=dict)

@@ -1,1 +1,4 @@
-"""Explains one arm in a process of its own: what its step consists of, under a profiler. Loaded in workers alone."""
+"""Explain one arm in a separate process: what its step consists of, under a profiler.
+
+Only workers load this package.
+"""

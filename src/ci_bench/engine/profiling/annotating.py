@@ -22,9 +22,10 @@ _ENGINE = "_engine_run_backward"
 
 
 class Layouts:
-    """Where in one step each tensor's layout was made that is not contiguous: by an operator that read none of that kind.
+    """The origins of layouts: where in one step each non-contiguous tensor's layout was made.
 
-    What such a tensor is passed through hands its origin on. Layouts from before the step have none.
+    The origin is an operator that read no such tensor. Operators pass a layout's origin from inputs
+    to outputs. Layouts from before the step have none.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,7 @@ class Layouts:
         return next((line for line in known if line is not None), None)
 
     def follow(self, inputs: Iterable[Any], outputs: Iterable[Any], line: Line | None) -> None:
-        """What an operator at `line` made of its inputs."""
+        """Record the layouts that an operator at `line` made of its inputs."""
         read = list(inputs)
         origin = self.origin(read)
         if origin is None and all(layout_of(one) is None for one in read):
@@ -50,7 +51,10 @@ class Layouts:
 
 
 def layout_of(value: Any) -> _Layout | None:
-    """What tells a tensor that is not contiguous from others: its storage, strides and offset; `None` for all else."""
+    """Return the storage, strides and offset of a non-contiguous tensor.
+
+    `None` for other values.
+    """
     import torch
 
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
@@ -60,16 +64,18 @@ def layout_of(value: Any) -> _Layout | None:
             return None
         return value.untyped_storage()._cdata, tuple(value.stride()), int(value.storage_offset())  # noqa: SLF001 - no other is stable
     except (RuntimeError, NotImplementedError, TypeError):
-        return None  # a subclass without memory of its own
+        return None  # a subclass without memory
 
 
 @contextmanager
 def annotated(table: list[Line], sources: Sources) -> "Iterator[TorchDispatchMode]":
     """Has each operator annotated with numbers of lines in `table`: the user's, and the layout's where there is one.
 
-    An operator of the backward pass has the forward's line: a node of autograd and the operator that it is the backward of have
-    one sequence number (https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.profiler.emit_nvtx). What the user's
-    own code calls in the backward pass (a function of autograd, a hook, a forward pass computed again) has its own line.
+    An operator of the backward pass has the forward's line: a node of autograd has the same
+    sequence number as its forward operator
+    (https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.profiler.emit_nvtx). Code of
+    the user's that runs in the backward pass (a function of autograd, a hook, a recomputed forward
+    pass) has its own line.
     """
     from torch.autograd import _get_sequence_nr  # type: ignore[attr-defined] # it has no public name
     from torch.profiler import record_function
@@ -108,7 +114,7 @@ def annotated(table: list[Line], sources: Sources) -> "Iterator[TorchDispatchMod
 
 
 def label(line: int, layout: int | None) -> str:
-    """What an annotation is called."""
+    """Return the name of an annotation."""
     return f"{LABEL}{line}" if layout is None else f"{LABEL}{line} {layout}"
 
 

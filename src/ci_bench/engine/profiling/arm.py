@@ -1,7 +1,8 @@
 """Explains one arm: opens its program as timing does, warms it up, looks at a few steps, and says what they consist of.
 
-Nothing of it is a sample. The process is a fresh one that only explains, after the last launch; the compiler's cache is cold, so
-that its kernels say which lines they are of. CUDA graphs are not captured, since a replay hides what it consists of.
+No time here is a sample. The process is a new one that only explains, after the last launch. The
+compiler's cache is cold, so its kernels report their lines. CUDA graphs are not captured, since a
+replay hides its parts.
 """
 
 import re
@@ -61,9 +62,9 @@ WARM_UP_CALLS = 3
 FEWEST_STEPS, MOST_STEPS, LOOK_S = 12, 80, 2.0
 """Enough steps for some quiet ones, and no more than last so long."""
 BATCHES = 3
-"""Steps are taken at so many moments: one of them may be quiet."""
+"""The number of moments at which steps are taken: one of them may be quiet."""
 TRIES = 3
-"""How often one step is looked at for shares: the least of each figure counts."""
+"""The number of looks at one step for shares: the smallest of each figure counts."""
 MOST_OF_LIMIT = 0.3
 """So much of the time there is goes into plain steps."""
 _PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -72,8 +73,9 @@ _PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 def explain_arm(workload: Workload, arm: str, *, context: Context, limit_s: float) -> Evidence:
     """One profile of one arm, with a trace of a step and a GPU's memory snapshot as attachments.
 
-    `limit_s` is about how long it may take. Where a compiled graph of it is wrong by itself, the bundle that shows it is one, too
-    (`bundles`). Raises what the program raises, but for a compiler's error that a bundle shows: then the profile has that alone.
+    `limit_s` is its approximate duration. If a compiled graph of the arm is wrong in isolation, the
+    bundle that shows it is an attachment, too (`bundles`). Raises the program's errors, except a
+    compiler's error that a bundle shows: then the profile has only the bundle.
     """
     if not torch_is_loaded():
         return Evidence(profiles=(Profile(arm=arm, step_s=None, unknown="this suite computes without torch"),))
@@ -128,7 +130,10 @@ def _most(rows: Sequence[ProfileRow]) -> tuple[tuple[ProfileRow, ...], tuple[Pro
 
 
 class _Looking:
-    """Looks at steps of one program. What goes wrong in a look that only adds to the first one is noted, and left out."""
+    """Looks at steps of one program.
+
+    An error in a look that only adds to the first one is noted, and its figures are left out.
+    """
 
     def __init__(self, *, program: Program, sources: Sources, context: Context) -> None:
         self.notes: list[str] = []
@@ -142,7 +147,10 @@ class _Looking:
         self._compiled = program.compiler is Compiler.DYNAMO
 
     def warm_up(self) -> float:
-        """The seconds of a warm step. What compiles it is listened to from before its first call."""
+        """Return the seconds of a warm step.
+
+        Its compilation is recorded from before the first call.
+        """
         if self._compiled or may_compile():
             self._kernels = Kernels(self._sources)
             self._graphs.listen()
@@ -219,7 +227,7 @@ class _Looking:
         return tuple(self._kernels.generated) if self._kernels else ()
 
     def bundle(self, arm: str, *, limit_s: float) -> Bundle | None:
-        """The graph that is wrong by itself, as a file."""
+        """Write the graph that is wrong in isolation to a file."""
         found = self._graphs.bundle(self._context.attachments, _PLAIN.sub("_", arm), limit_s=limit_s)
         self.notes += [self._graphs.note] if self._graphs.note and found is None else []
         return found
@@ -280,7 +288,10 @@ def _operators(
 
 
 def _python(host: Typical, python: PythonTime | None) -> Iterator[ProfileRow]:
-    """What is in no operator, shared out as the step with stacks shows it; a row without a name for what it shows nothing of."""
+    """Share out Python's time outside operators as in the step with stacks.
+
+    A row without a name holds all of it if the stacks show nothing.
+    """
     seconds = python.seconds if python else {}
     whole = sum(seconds.values())
     for (name, place), own in seconds.items():

@@ -1,9 +1,11 @@
-"""What the compiler's authors get where a compiled arm is wrong: a captured graph with inputs, in a file that runs by itself.
+"""Write files that reproduce a compiler's error: a captured graph with inputs, runnable on its own.
 
-Dynamo is listened to while an arm is explained. A graph whose compiler failed, or whose compiled code computes something else
-than the graph does (`replay`), is written as one archive that Python runs, and run once in a fresh process: only a bundle that
-goes wrong there, too, is kept. Inputs are kept as they are as far as `MOST_INPUT_BYTES` go, the smallest first; larger ones are
-drawn anew with the mean and spread they had. A smaller graph that goes wrong the same way stands in its place (`minifying`).
+While an arm is explained, dynamo's graphs are recorded. A graph whose compiler failed, or whose
+compiled code computes something else than the graph (`replay`), is written as one archive that
+Python runs, and run once in a new process. Only a bundle that goes wrong there, too, is kept.
+Inputs are kept as they are up to `MOST_INPUT_BYTES`, the smallest first; larger ones are drawn
+again with their mean and spread. A smaller graph that goes wrong in the same way replaces it
+(`minifying`).
 """
 
 import contextlib
@@ -26,7 +28,7 @@ from ci_bench.records.profiles import MOST_REASON, Bundle
 
 MOST_GRAPHS = 64
 MOST_CHECKED = 3
-"""So many bundles are run in a fresh process; the first that goes wrong there is kept."""
+"""The number of bundles that are run in a new process; the first that goes wrong there is kept."""
 MOST_INPUT_BYTES = 3_000_000
 LEAST_CHECK_S = 5.0
 MOST_MINIFYING_S, PART_OF_LIMIT = 60.0, 0.5
@@ -76,12 +78,12 @@ class Captured:
 
     @property
     def size(self) -> str:
-        """How many of the operators that were captured it has."""
+        """Describe how many of the captured operators the bundle has."""
         own = operators_of(self.graph)
         return f"{own} of {self.operators} operators" if self.operators is not None else f"all {own} operators"
 
     def settings(self) -> dict[str, Any]:
-        """What replaying takes besides the graph."""
+        """Return the settings that a replay needs besides the graph."""
         return {
             "compiler": self.compiler,
             "options": dict(self.options),
@@ -91,13 +93,16 @@ class Captured:
         }
 
     def is_suspect(self) -> bool:
-        """Whether the compiler failed, or what it made computes something else. What cannot be said here is no suspicion."""
+        """Return whether the compiler failed, or its code computes something else.
+
+        An inconclusive result is not a suspicion.
+        """
         if self.failed or self.compiled is None:
             return self.failed
         compiled = self.compiled
         try:
             return replay.replayed(self.graph, self.inputs, lambda: compiled, self.settings()).code == replay.WRONG
-        except Exception:  # noqa: BLE001 - a graph that does not run by itself, or memory that does not suffice
+        except Exception:  # noqa: BLE001 - a graph that cannot run separately, or memory that does not suffice
             return False
 
 
@@ -129,7 +134,7 @@ class Graphs:
                 captured.compiled = compiled
             return compiled
 
-        WrapBackendDebug.__call__ = call  # type: ignore[method-assign,assignment] # there is no hook
+        WrapBackendDebug.__call__ = call  # type: ignore[method-assign,assignment] # no hook exists
 
     def _take(self, wrapper: Any, graph: Any, inputs: Any) -> Captured | None:
         import copy
@@ -154,7 +159,10 @@ class Graphs:
         return captured
 
     def bundle(self, folder: Path, arm: str, *, limit_s: float) -> Bundle | None:
-        """The first suspect whose bundle goes wrong in a fresh process; it is in `folder` then. `None` where there is none."""
+        """Write the first suspect whose bundle goes wrong in a new process to `folder`.
+
+        `None` if all are right.
+        """
         deadline, checked = time.monotonic() + limit_s, 0
         path = folder / f"repro-{arm}.pyz"
         for captured in sorted(self.taken, key=lambda one: not one.failed):
@@ -177,7 +185,10 @@ class Graphs:
 
 
 def minify(whole: Path, smaller: Path, *, limit_s: float) -> bool:
-    """Write the bundle `smaller` of what is left of `whole` after so many seconds. Returns whether there is one."""
+    """Write the bundle `smaller`, reduced from `whole` within this many seconds.
+
+    Returns whether it exists.
+    """
     command = [sys.executable, "-m", MINIFYING, str(whole), str(smaller)]
     process = subprocess.Popen(
         command,
@@ -198,7 +209,7 @@ def minify(whole: Path, smaller: Path, *, limit_s: float) -> bool:
 
 
 def operators_of(graph: Any) -> int:
-    """How many calls a graph has."""
+    """Return the number of calls in a graph."""
     return sum(node.op.startswith("call_") for node in graph.graph.nodes)
 
 
@@ -242,7 +253,7 @@ def write(path: Path, captured: Captured, *, name: str = "") -> None:
     """The bundle of a graph, under the `name` that it will have.
 
     Raises:
-        ValueError: the graph is no source, or an input of it is not plain.
+        ValueError: the graph cannot be written as source, or an input is not plain.
     """
     import torch
     from safetensors.torch import save
@@ -305,7 +316,10 @@ def _described(value: Any, *, is_kept: bool) -> Any:
 
 
 def check(path: Path, *, limit_s: float) -> replay.Outcome:
-    """What a bundle says in a fresh process. Raises `subprocess.TimeoutExpired`, and `ValueError` where it says nothing."""
+    """Return a bundle's outcome in a new process.
+
+    Raises `subprocess.TimeoutExpired`, and `ValueError` if it reports nothing.
+    """
     command = [sys.executable, str(path), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
     try:

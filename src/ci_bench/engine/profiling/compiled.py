@@ -1,8 +1,10 @@
-"""What compiling says of itself while an arm is explained: which lines a fused kernel is of, and kernels that tell their time.
+"""Read what compiling reports while an arm is explained: lines of fused kernels, kernels' times.
 
-Inductor's settings are changed in this process alone, which times nothing. `trace.provenance_tracking_level` keeps the stacks of
-what was fused (https://docs.pytorch.org/docs/stable/torch.compiler_inductor_provenance.html); `cpp.enable_kernel_profile` has a
-kernel on the CPU record itself. What a version of torch lacks is left out, and said.
+Inductor's settings are changed only in this process, which times nothing.
+`trace.provenance_tracking_level` keeps the stacks of fused operators
+(https://docs.pytorch.org/docs/stable/torch.compiler_inductor_provenance.html);
+`cpp.enable_kernel_profile` makes a kernel on the CPU record itself. Features that a version of
+torch lacks are left out and reported.
 """
 
 import re
@@ -73,24 +75,27 @@ def generated_kernels(code: str) -> list[GeneratedKernel]:
 
 
 def event_name(kernel: str) -> str:
-    """What a profiler calls a kernel of inductor's: ``extern_kernels.mm:2`` and ``aten.sort.stable:3`` are operators."""
+    """Return a profiler's name for a kernel of inductor.
+
+    ``extern_kernels.mm:2`` and ``aten.sort.stable:3`` are operators.
+    """
     name = _NUMBER.sub("", kernel)
     found = _EXTERN.fullmatch(name)
     return f"aten::{found.group(1)}" if found else name
 
 
 def may_compile() -> bool:
-    """Whether dynamo is loaded, without which nothing compiles; loading it takes seconds."""
+    """Return whether dynamo is loaded. Without it nothing compiles; loading it takes seconds."""
     return "torch._dynamo.utils" in sys.modules
 
 
 def has_compiled() -> bool:
-    """Whether dynamo looked at any frame so far."""
+    """Return whether dynamo looked at any frame so far."""
     return may_compile() and sum(sys.modules["torch._dynamo.utils"].counters["frames"].values()) > 0
 
 
 def recompiles() -> tuple[str, ...]:
-    """Which guards failed so far, in which functions."""
+    """Return the guards that failed so far, with their functions."""
     return failed_guards(sys.modules["torch._dynamo.utils"].guard_failures) if may_compile() else ()
 
 

@@ -1,8 +1,9 @@
 """Makes the graph of a bundle smaller while it goes wrong the same way, by functorch's minifier.
 
-A process of its own: a compiler that crashes on a smaller graph, or never ends, takes nothing else with it, and a limit of time
-can be kept by ending it. Each smaller graph is written as soon as it goes wrong, so that what was reached by then is kept. Run
-as ``python -m ci_bench.engine.profiling.minifying WHOLE SMALLER``, both bundles; the first goes wrong, the second is written.
+Runs in a separate process: a compiler that crashes or never ends on a smaller graph affects nothing
+else, and killing the process enforces a time limit. Each smaller graph is written as soon as it
+goes wrong, so progress survives. Run as ``python -m ci_bench.engine.profiling.minifying WHOLE
+SMALLER``, both bundles; the first goes wrong, the second is written.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ Keep = Callable[[Any, Sequence[Any]], None]
 def minified(graph: Any, inputs: Sequence[Any], settings: Mapping[str, Any], keep: Keep) -> None:
     """Give `keep` each graph with fewer operators, or fewer inputs, that goes wrong as this one does; the smallest comes last.
 
-    What `keep` refuses by `ValueError` does not count.
+    Graphs that `keep` refuses by `ValueError` do not count.
 
     Raises:
         ValueError: this one does not go wrong.
@@ -42,7 +43,7 @@ def minified(graph: Any, inputs: Sequence[Any], settings: Mapping[str, Any], kee
         if size < least:
             try:
                 keep(smaller, given)
-            except ValueError:  # it is no file, so that what is left is to be found elsewhere
+            except ValueError:  # it is not a file, so find the rest elsewhere
                 return False
             least = size
         return True
@@ -52,7 +53,10 @@ def minified(graph: Any, inputs: Sequence[Any], settings: Mapping[str, Any], kee
 
 
 def _wrong(graph: Any, inputs: Sequence[Any], settings: Mapping[str, Any]) -> str:
-    """How a graph goes wrong compiled, without its figures; empty where it doesn't, or does not run at all."""
+    """Describe how a compiled graph goes wrong, without figures.
+
+    Empty if it is right or does not run at all.
+    """
     import torch
     from torch import _dynamo
 

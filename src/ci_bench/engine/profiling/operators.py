@@ -1,7 +1,8 @@
-"""What torch's profiler saw of steps, made into sums: seconds by operator and kernel, their lines, Python's own, what is alive.
+"""Sum torch's profiler events: seconds by operator and kernel, lines, Python's own time, memory.
 
-Three looks, since none disturbs as little as the first: seconds come from plain steps alone; lines, memory and Python's own time
-from one step each, in which only shares are read. Profiling stacks makes everything slower, but hardly the shares.
+Three looks, since the first disturbs least: seconds come only from plain steps; lines, memory and
+Python's own time come from one step each, in which only shares are read. Profiling stacks makes
+everything slower, but hardly changes the shares.
 """
 
 import re
@@ -17,7 +18,7 @@ from ci_bench.records.profiles import MOST_NAME, Line, RowKind
 STEP = "ci-bench: step"
 """The annotation around each step that is looked at."""
 LABEL = "ci-bench: line "
-"""What is before the number of a line in the annotation around each operator it calls, and before that of a layout's line."""
+"""The text before an operator's line number in its annotation, and before a layout's line."""
 _GRAPH = re.compile(r"^graph_\d+_")
 _FUSED = re.compile(r"^(graph_\d+_)?(cpp|triton|triton_[a-z]+|cuda|mps)_fused")
 _NUMBERED = re.compile(r"\b([0-9a-z]{40,64}|\d+/\d+(_\d+)?)\b")
@@ -31,7 +32,10 @@ Place = tuple[Line, ...]
 
 
 def key_of(name: str) -> Key | None:
-    """What an event is called in a report, without numbers that are of a process; `None` for our own."""
+    """Return the name of an event in a report, without numbers that depend on the process.
+
+    `None` for our own events.
+    """
     if name.startswith(_OURS):
         return None
     if _FUSED.match(name):
@@ -64,7 +68,7 @@ class Typical:
 
 
 def steps_of(events: Iterable[Any]) -> list[Taken]:
-    """What each step took, from events of `torch.profiler` (its times are microseconds).
+    """Return the time of each step, from events of `torch.profiler` (its times are microseconds).
 
     Operators that another thread ran meanwhile (the backward pass on a GPU) belong to the step around them, and not to the host.
     """
@@ -107,7 +111,7 @@ def _add(step: Taken, event: Any) -> None:
 def quiet(steps: list[Taken]) -> list[Taken]:
     """The steps that took least, a quarter of them: in the others something else had the machine for a while.
 
-    Of the same steps means add up, so that what a step consists of comes to the whole of it; medians do not.
+    Means over the same steps add up, so the parts of a step sum to the whole; medians do not.
     """
     kept = max(min(FEWEST_QUIET, len(steps)), len(steps) // 4)
     return sorted(steps, key=lambda step: step.whole_s)[:kept]

@@ -3,9 +3,10 @@
 A bundle is an archive that Python runs: ``python repro-ARM.pyz``. The graph is source, its inputs are safetensors: nothing is
 unpickled. Exit codes are those of ``git bisect run``: 0 the compiler is right, 1 it is wrong or fails, 125 neither can be said.
 
-What is compared: outputs, gradients of all inputs that need some, and inputs as the graph leaves them; each with the root mean
-square of its error against the same graph in fp64. The compiled graph's error may be 3 times the uncompiled one's, and 1e-4 of
-the values more (1e-2 below fp32), as torch's own runner has it (`torch._dynamo.utils.same`). Imports nothing of ci-bench.
+Outputs, gradients of all inputs that require them, and inputs after the call are compared, each
+with the root mean square of its error against the same graph in fp64. The compiled graph's error
+may be 3 times the uncompiled one's, plus 1e-4 of the values (1e-2 below fp32), as in torch's own
+runner (`torch._dynamo.utils.same`). Imports nothing of ci-bench.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from typing import Any
 RIGHT, WRONG, UNKNOWN = 0, 1, 125
 SEED = 20_010
 FACTOR = 3.0
-"""An error may be so many times that of the uncompiled graph."""
+"""The largest allowed ratio of an error to the uncompiled graph's."""
 FAILS = "compiling fails"
 SINGLE, HALF = 1e-4, 1e-2
 """And so much of the values more: of fp32 and fp64; of types with fewer digits."""
@@ -39,7 +40,10 @@ class Outcome:
 def replayed(
     graph: Any, inputs: Sequence[Any], compiled: Callable[[], Callable[..., Any]], settings: Mapping[str, Any]
 ) -> Outcome:
-    """Whether what `compiled` returns computes what `graph` does. Raises what the uncompiled graph raises."""
+    """Compare the results of the function that `compiled` returns with `graph`'s.
+
+    Raises what the uncompiled graph raises.
+    """
     plain = _results(graph, inputs, settings)
     exact = _exact(graph, inputs, settings)
     try:
@@ -113,7 +117,7 @@ def _exact(graph: Any, inputs: Sequence[Any], settings: Mapping[str, Any]) -> di
 
 
 def _apart(name: str, plain: Any, own: Any, exact: Any | None) -> str:
-    """How a tensor differs by more than rounding; empty where it doesn't."""
+    """Describe how a tensor differs by more than rounding; empty if it doesn't."""
     if plain.shape != own.shape or plain.dtype != own.dtype:
         return f"{name} is {tuple(own.shape)} of {own.dtype}, not {tuple(plain.shape)} of {plain.dtype}"
     if not (plain.is_floating_point() or plain.is_complex()):

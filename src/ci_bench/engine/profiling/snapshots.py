@@ -1,8 +1,8 @@
 """A GPU's memory while an arm is opened and warms up, as torch's memory snapshot: each allocation with the line that caused it.
 
-torch writes a snapshot as a pickle, which nobody should load that code of a pull request could have written. Kept is the same
-value as JSON; docs/reports.md has the line that makes the file for torch's viewer of it. Recorded before the looks that
-seconds come from, and not during those.
+torch writes a snapshot as a pickle. Code of a pull request could have written it, so no one should
+load it. The same value is kept as JSON instead; docs/reports.md has the line that turns it into the
+file for torch's viewer. Recorded before the looks that seconds come from, and not during those.
 """
 
 import gzip
@@ -21,7 +21,7 @@ class MemoryHistory:
     """Records from its creation on, until it is kept. Does nothing on the CPU, whose memory torch has no history of."""
 
     def __init__(self, device: str) -> None:
-        """`note` says why there is none, where a GPU has none."""
+        """Prepare a snapshot; `note` is the reason if a GPU has none."""
         self.note = ""
         self._device = device
         self._records = device.startswith("cuda") and self._record("all")

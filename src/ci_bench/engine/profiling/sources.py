@@ -1,7 +1,8 @@
-"""Whose line it is: which of the frames on a stack is the user's, and what a line is called in a report.
+"""Find the user's frame on a stack, and name its line for a report.
 
-The tree is the working folder of the worker. A frame in it is the user's own; where there is none, the innermost frame of any
-package counts but torch, the standard library and the engine, since a model may come from a library.
+The tree is the working folder of the worker. A frame in it is the user's own. If the stack has
+none, the innermost frame counts that is not of torch, the standard library or the engine, since a
+model may come from a library.
 """
 
 import linecache
@@ -56,7 +57,7 @@ class Sources:
         return next((self.line(file, number) for rank, file, number in reversed(frames) if best and rank == best), None)
 
     def is_own(self, file: str) -> bool:
-        """Whether a file is of the tree."""
+        """Return whether a file is in the tree."""
         return self.rank(file) == _OWN
 
     def _rank(self, file: str) -> int:
