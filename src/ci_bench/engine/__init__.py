@@ -1,1 +1,4 @@
-"""How it is measured: processes, clock, sampling, memory, compilation. Knows no suite by name."""
+"""The measurement engine: processes, clock, sampling, memory, compilation.
+
+It knows no suite by name.
+"""

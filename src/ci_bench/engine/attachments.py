@@ -1,8 +1,9 @@
-"""Files that a case leaves beside its figures, such as a timeline of allocations: kept beside `results.json`.
+"""Files that a case attaches to its figures, such as a timeline of allocations.
 
-A workload writes them into `Context.attachments`. What lies there was written by code under test, so only plain files with plain
-names are taken, and no more of them than the artifact of a run may hold (`github.archive.Limits`, within which the documents
-need their share). Each file taken, or why it was not, is a fact of the case.
+A workload writes them into `Context.attachments`; they are stored next to `results.json`. Code
+under test wrote them, so only plain files with plain names are taken, up to the size that a run's
+artifact may have (`github.archive.Limits`, which leaves room for the documents). Each file taken,
+or the reason it was not, is a fact of the case.
 """
 
 import hashlib
@@ -28,7 +29,7 @@ DIGEST = 6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attachments:
-    """The files of one side's cases. `folder` is where they are kept, beside the side's results."""
+    """The files of one side's cases, stored in `folder`, next to the side's results."""
 
     folder: Path
 
@@ -69,7 +70,7 @@ def folder_name(case: Case) -> str:
 
 
 def _read(path: Path) -> bytes:
-    """The whole of a plain file. Raises `ValueError` where it is none, or too large, and `OSError`."""
+    """Read a plain file. Raises `ValueError` if it is not plain or too large, and `OSError`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

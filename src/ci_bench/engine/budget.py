@@ -1,8 +1,9 @@
-"""Whether what is to be measured next still fits into the time that a run has. Reads a clock, measures nothing.
+"""Decide if the next measurement still fits into a run's time. Reads a clock, measures nothing.
 
-Nothing is begun that is expected to end after the budget: a stage is expected to take as long as it last did in this run, a case
-that nothing of was measured yet as long as in the run before, and what nobody has seen takes no time until it was seen. So a run
-ends within its budget and what its last stage takes longer than expected.
+Nothing starts that is expected to end after the budget. A stage is expected to take as long as its
+latest execution in this run. A case without any measurement yet is expected to take as long as in
+an earlier run. Without either figure the expected time is 0. So a run exceeds its budget at most by
+the time that its last stage takes longer than expected.
 """
 
 import math
@@ -17,7 +18,10 @@ from ci_bench.suites.base import ONCE, Cache, Stage, Suite
 Plan = tuple[tuple[Suite, Case], ...]
 NOTHING_ASKED: Mapping[str, OpenCase] = MappingProxyType({})
 WRITING_EVERY = 20.0
-"""Results are written again once so many times as long was measured as writing them took: that is at most 5 % of a run."""
+"""The waiting time before results are written again, as a multiple of the last write's duration.
+
+That is at most 5 % of a run.
+"""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -31,7 +35,10 @@ class ColdCompilations:
     taken: dict[tuple[str, Stage], tuple[float, int]] = field(default_factory=dict)
 
     def may_repeat(self, case: Case, stage: Stage) -> bool:
-        """Whether one more, as long as those before, fits into the limit; what compiles nothing cold always does."""
+        """Return whether one more repeat, as long as the earlier ones, fits into the limit.
+
+        A stage that does not compile cold always fits.
+        """
         spent_s, times = self.taken.get((case.id, stage), (0.0, 0))
         if stage.cache is not Cache.COLD or not times:
             return True
@@ -67,26 +74,26 @@ class Budget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether there is no time left."""
+        """Return whether no time is left."""
         return not self.fits(0.0)
 
     def fits(self, expected_s: float) -> bool:
-        """Whether what is expected to take so long ends within the budget."""
+        """Return whether work that is expected to take this long ends within the budget."""
         return self.limit_s is None or self.clock() - self.since + expected_s <= self.limit_s
 
     def expected_s(self, case: Case, stages: Iterable[Stage]) -> float:
-        """How long stages of a case take, as far as this run has seen them."""
+        """Return how long stages of a case take, as far as this run has executed them."""
         return sum(self.took_s.get((case.id, stage), 0.0) for stage in stages)
 
     def refuse_first(self, case: Case) -> str:
-        """Why a case of which nothing was measured yet isn't begun; empty where it may be."""
+        """Return why a case without measurements is not started; empty if it may be."""
         usual_s = self.usual_s.get(case.id, 0.0)
         if self.is_spent or not usual_s:
             return self.refuse(0.0)
         return self.refuse(usual_s, f"this case took {usual_s:.3g} s in the previous run")
 
     def refuse(self, expected_s: float, takes: str = "") -> str:
-        """Why something isn't begun that is expected to take so long; empty where it may be."""
+        """Return why work of this expected duration is not started; empty if it may be."""
         if self.fits(expected_s):
             return ""
         if not takes:
@@ -94,17 +101,18 @@ class Budget:
         return f"of the budget of {self.limit_s:g} s {self.left_s:.3g} s were left, and {takes}; raise run.budget_s"
 
     def share_s(self, cases: int) -> float:
-        """What is left for a launch of each of so many cases, where every one may need another after it."""
+        """Return the time for one launch of each case, if every case may need another one later."""
         return self.left_s / (2 * max(1, cases))
 
     def affordable(
         self, wanted: Plan, stages_of: Callable[[Suite, Case], Sequence[Stage]], asked: Mapping[str, OpenCase] = NOTHING_ASKED
     ) -> Plan:
-        """The cases of a further launch that fit into what is left together, in the order given; all where all do.
+        """Return the cases of a further launch that fit into the time left, in the order given.
 
-        Where not all do, first those that look worse, whose verdicts are what is waited for: what all launches take
-        that decide one (`OpenCase.worse`) is set aside. Cases whose verdicts don't fit any more are like all others, and of them
-        those that take least: that many more cases can be decided.
+        If not all fit, cases that look worse come first, because their verdicts matter most: time
+        is set aside for all launches that decide one (`OpenCase.worse`). Cases whose verdicts no
+        longer fit count as all others, and of these the fastest are taken: more cases can then be
+        decided.
         """
         if self.limit_s is None:
             return wanted
@@ -130,19 +138,20 @@ def _most_telling_first(launch_s: Mapping[str, float], asked: Mapping[str, OpenC
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pace:
-    """When results were written last, and how long that took (s)."""
+    """The time of the last write of results, and how long it took (s)."""
 
     ended: float = -math.inf
     took_s: float = 0.0
 
     def is_due(self, now: float) -> bool:
-        """Whether writing them again costs little beside what was measured since."""
+        """Return whether another write costs little compared with the latest measurements."""
         return now - self.ended >= WRITING_EVERY * self.took_s
 
 
 def can_wait(stage: Stage) -> bool:
-    """Whether a stage of the first launch may be done after all cases were verified and timed: a peak of memory.
+    """Return whether a stage may wait until all cases were verified and timed.
 
-    A compilation from cold can't: the clock's own programs compile from what it leaves in the cache.
+    Only a peak of memory of the first launch may. A compilation from cold may not: the clock's own
+    programs compile from what it leaves in the cache.
     """
     return stage.launches is not None and stage.kind not in ONCE

@@ -35,7 +35,7 @@ class Unexplained:
 
     @property
     def processes(self) -> int:
-        """How many run it while it is timed; the reference is one process's."""
+        """Return how many processes run the arm while it is timed; the reference runs in one."""
         shared = self.arm != self.case.reference
         return max(stage.processes for stage in self.suite.stages(self.case) if stage.kind is StageKind.TIME) if shared else 1
 
@@ -43,7 +43,10 @@ class Unexplained:
 def arms_to_explain(
     plan: Sequence[tuple[Suite, Case]], wanted: Mapping[str, Sequence[str]], runs: Sequence[SideRun]
 ) -> tuple[Unexplained, ...]:
-    """What is wanted, in its order, of cases that are timed, and on some side there, and open or ended by a compiler's error."""
+    """Return the requested arms that can be explained, in order.
+
+    Their cases are timed, exist on some side, and are open or ended by a compiler's error.
+    """
     known = {case.id: (suite, case) for suite, case in plan}
     found = []
     for name, arms in wanted.items():
@@ -55,7 +58,7 @@ def arms_to_explain(
 
 
 def _can_explain(run: SideRun, case: Case) -> bool:
-    """Whether there are steps to look at, or a compiler's error to show."""
+    """Return whether there are steps to inspect, or a compiler's error to show."""
     if case.id not in run.ledger.rows:
         return False
     failure = run.ledger.rows[case.id].failure

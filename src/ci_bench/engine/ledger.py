@@ -46,7 +46,7 @@ SHOWN = 5
 
 
 def refuse_row(row: CaseResult) -> str:
-    """Why a results document with this row could not be read again; empty if it could."""
+    """Return why a results document with this row could not be read again; empty if it could."""
     try:
         raw = documents.to_json(replace(_SOUND, cases=(row,)))
         faults = [str(fault) for fault in documents.validate(raw, documents.Kind.RESULTS)]
@@ -87,7 +87,8 @@ class Ledger:
     def with_launch(self, case: Case, launch: int) -> "Ledger":
         """The case has everything that launch `launch`, counted from 0, was to bring.
 
-        What one whole launch measured is a result, whatever keeps the run from taking more: an interrupt, the budget, a kill.
+        The measurements of a complete launch are a result, even if an interrupt, the budget or a
+        kill prevents further launches.
         """
         if case.id not in self.rows:
             return self
@@ -123,7 +124,10 @@ class Ledger:
     def with_profile(
         self, case: Case, profile: Profile, *, spent: tuple[Spent, ...] = (), facts: Mapping[str, Fact] | None = None
     ) -> "Ledger":
-        """What an arm's step consists of; one profile of each arm. The case's status and evidence stay as they are."""
+        """Store what an arm's step consists of, one profile per arm.
+
+        The case's status and evidence stay as they are.
+        """
         row = self.rows[case.id]
         others = (one for one in row.profiles if one.arm != profile.arm)
         return self._with(
@@ -131,7 +135,7 @@ class Ledger:
         )
 
     def with_outputs(self, case: Case, outputs: ReferenceOutputs) -> "Ledger":
-        """What is known of what the case's reference arm computes."""
+        """Store the outputs of the case's reference arm."""
         return self._with(replace(self.rows[case.id], outputs=outputs))
 
     def with_failure(
@@ -147,7 +151,7 @@ class Ledger:
         return self._with(replace(self.rows[case.id], status=Status.OK, failure=None))
 
     def is_open(self, case: Case) -> bool:
-        """Whether the side has the case, and it has not failed so far."""
+        """Return whether the side has the case, and it has not failed so far."""
         row = self.rows.get(case.id)
         return row is not None and row.status in {Status.NOT_RUN, Status.OK}
 

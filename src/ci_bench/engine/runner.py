@@ -45,17 +45,20 @@ from ci_bench.suites.base import ASKED, UNTIMED, Evidence, Stage, StageKind, Sui
 
 Plan = tuple[tuple[Suite, Case], ...]
 Measured = Mapping[SideName, tuple[Environment, Ledger]]
-"""What each side has so far. The environment is empty until a worker has looked at the machine."""
+"""The state of each side. The environment is empty until a worker has looked at the machine."""
 
 Record = Callable[[SideName, Environment, Ledger], None]
 StillOpen = Callable[[int, Measured], Mapping[str, OpenCase]]
-"""The judge's answer to: which cases need another launch, after so many, and for which of their metrics?"""
+"""The judge's decision after this many launches: cases that need another, with their metrics."""
 Asks = Callable[[CaseResult, CaseResult], bool]
-"""The judge's answer to: do base and head, or the one that is left beside itself, need a stage that is not always needed?"""
+"""The judge's decision on a conditional stage for base and head, or for the only remaining side."""
 ToExplain = Callable[[Measured], Mapping[str, Sequence[str]]]
 """The judge's answer to: of which cases, by id, should the steps of which arms be explained, the most important first?"""
 Inspect = Callable[[bool], tuple[str, ...]]
-"""What was changed of what no side may change: after a launch what is soon inspected, in the end (true) all of it."""
+"""Changes to protected files.
+
+After a launch only quickly inspected files are checked; in the end (true) all of them.
+"""
 REACH = "reach"
 """The stage that cases fail in where something was changed out of a side's reach."""
 
@@ -77,18 +80,22 @@ def no_watch(_environment: Environment) -> Watch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Engine:
-    """Everything measuring needs from outside, handed in.
+    """The dependencies of measuring, handed in.
 
-    `scratch` is a private folder, `observe` the display. `hold` keeps others off the configured device, from before anything
-    touches it; `refuse` says why a machine that a worker saw is not the one that was asked for, or nothing; `watch` opens what
-    watches a machine. `still_open` is the judge's word on adaptive sampling (without it, the number of launches is fixed),
-    `clock` gives seconds, `seed` orders cases and turns. `asked` is its word on stages that are not always needed, by their kind;
-    without it, none takes place. `to_explain` is its word on what is explained once all samples are taken; without it, nothing
-    is. `rank` is the place of each case in the first launch, by id; without it, that is the plan's. `usual_s` is what a case's
-    first launch took before, by its id: a budget is planned with it. `attachments` are where each side's files are kept; a side
-    without any keeps none. `outputs` says which tensors are saved, and what an earlier run's are that head's are held against;
-    `sizes` are the facts of the largest batches that it found, by case. `inspect` says what was changed out of a side's reach: no
-    figure counts then. `base_suites` are base's own, by name, where its tree brings some: each side is measured by its own plan.
+    `scratch` is a private folder, `observe` the display. `hold` keeps others off the configured
+    device, from before anything touches it. `refuse` returns why a machine that a worker saw is not
+    the requested one, or nothing; `watch` opens the monitor of a machine. `still_open` is the
+    judge's decision on adaptive sampling (without it, the number of launches is fixed), `clock`
+    gives seconds, `seed` orders cases and turns. `asked` is the judge's decision on conditional
+    stages, by their kind; without it, they are skipped. `to_explain` is its decision on the arms to
+    explain once all samples are taken; without it, no arm is. `rank` is the place of each case in
+    the first launch, by id; without it, the plan's order holds. `usual_s` is the earlier duration
+    of a case's first launch, by its id: a budget is planned with it. `attachments` are the stores
+    of each side's files; a side without one keeps none. `outputs` selects the tensors to save, and
+    an earlier run's tensors that head's are compared with; `sizes` are the facts of the largest
+    batches that it found, by case. `inspect` returns changes to files outside a side's reach: no
+    figure counts then. `base_suites` are base's own, by name, if its tree has some: each side is
+    measured by its own plan.
     """
 
     options: RunOptions
@@ -112,7 +119,7 @@ class Engine:
 
     @property
     def samples_adaptively(self) -> bool:
-        """Whether the judge is asked how many launches it takes."""
+        """Return whether the judge decides the number of launches."""
         return self.still_open is not None and self.options.sampling is Sampling.ADAPTIVE
 
     def measure(self, plan: Plan, sides: Sequence[Side], ledgers: Mapping[SideName, Ledger], record: Record) -> Measured:
@@ -222,7 +229,10 @@ class _Jobs:
         return {run.side.name: (run.environment or UNSEEN, run.ledger) for run in self.runs}
 
     def _end_failed_sides(self) -> bool:
-        """Whether a side could not be set up: its rows say so for every case, and the other one has nothing to compare with."""
+        """Return whether a side could not be set up.
+
+        Its rows report that for every case, and the other side has nothing to compare with.
+        """
         failed = [run for run in self.runs if run.side.failure is not None]
         for run in self.runs if failed else ():
             reason, _, log = (run.side.failure or failed[0].side.failure or "").partition("\n")
@@ -235,9 +245,10 @@ class _Jobs:
         return bool(failed)
 
     def _is_broken(self, *, everything: bool) -> bool:
-        """Whether something was changed that no side may change; every case of all sides fails by its name then.
+        """Return whether a protected file was changed.
 
-        Which side did it cannot be told, and which samples were taken before it neither.
+        Every case of all sides then fails with its name. Neither the side that did it nor the
+        samples taken before it can be determined.
         """
         breaks = self.engine.inspect(everything)
         for run in self.runs if breaks else ():
@@ -261,16 +272,19 @@ class _Jobs:
         if self.launch == 0 or not plan:
             return tuple(sorted(plan, key=lambda pair: self.engine.rank.get(pair[1].id, 0)))
         names = self._open_cases({case.id for _, case in plan})
-        random.Random(f"{self.engine.seed}/{self.launch}").shuffle(plan)  # noqa: S311 - the order of cases is no secret
+        random.Random(f"{self.engine.seed}/{self.launch}").shuffle(plan)  # noqa: S311 - the order of cases is public
         return tuple((suite, case) for suite, case in plan if case.id in names and not self._over_case_budget(case))
 
     def _affordable(self, wanted: Plan) -> Plan:
-        """What of a launch fits into the budget. The first one looks before each stage, and what is left out has a row."""
+        """Return the part of a launch that fits into the budget.
+
+        The first one checks before each stage, and a skipped case has a row.
+        """
         stages_of = partial(self._stages, launch=self.launch)
         return self.budget.affordable(wanted, stages_of, self.asked or {}) if self.launch else wanted
 
     def _has(self, case: Case, launch: int) -> bool:
-        """Whether all sides have everything of a launch of a case."""
+        """Return whether all sides have everything of a launch of a case."""
         return all(run.ledger.launches.get(case.id, 0) > launch for run in self.runs if case.id in run.ledger.rows)
 
     def _open_cases(self, every: set[str]) -> set[str]:
@@ -318,7 +332,10 @@ class _Jobs:
             self.servers.go_on()
 
     def _explain(self) -> None:
-        """What the judge wants explained, in processes that measure nothing; no sample is taken any more."""
+        """Explain what the judge selects, in processes that measure nothing.
+
+        No sample is taken any more.
+        """
         ask, options = self.engine.to_explain, self.engine.options
         if ask is None or options.explain is Explain.NEVER:
             return
@@ -338,7 +355,10 @@ class _Jobs:
             ).explain(wanted)
 
     def _begin_to_watch(self, environment: Environment) -> None:
-        """Where only now is known which device it is, it may have to be waited for."""
+        """Start to watch the device.
+
+        If its identity is known only now, it may have to be waited for.
+        """
         asked = self.engine.clock()
         self.stages.watch = self.engine.watch(environment)
         self.budget.since += self.engine.clock() - asked
@@ -383,7 +403,10 @@ class _Jobs:
             self._end_launch(case)
 
     def _measure_peaks(self, launchers: Mapping[SideName, Launcher], suite: Suite, case: Case, stages: Sequence[Stage]) -> None:
-        """Those of all arms of a case or none: one arm's alone would be compared with nothing."""
+        """Measure the peaks of all arms of a case or none.
+
+        A single arm's would have no counterpart.
+        """
         if not self.budget.is_spent:
             for stage in stages:
                 self._do(launchers, suite, case, stage)
@@ -399,7 +422,10 @@ class _Jobs:
             run.ledger = run.ledger.with_evidence(case, Evidence(checks=(check,)), duration_s=0.0)
 
     def _measure_case(self, launchers: Mapping[SideName, Launcher], suite: Suite, case: Case, stages: Sequence[Stage]) -> None:
-        """Stages of a case in this launch, until none is open. Those of a later launch fit all together, or none is begun."""
+        """Measure stages of a case in this launch, until none is open.
+
+        Those of a later launch start only if all fit.
+        """
         if self.launch and not self.budget.fits(self.budget.expected_s(case, stages)):
             self.cut.add(case.id)
             return
@@ -418,7 +444,7 @@ class _Jobs:
         return [run for run in self.runs if run.side.name in launchers and run.ledger.is_open(case)]
 
     def _is_idle(self, launchers: Mapping[SideName, Launcher], case: Case, stage: Stage) -> bool:
-        """Whether nobody asks for a stage, so that it takes no time."""
+        """Return whether no caller needs a stage, so it takes no time."""
         return stage.kind in ASKED and not self._judge_wants(stage.kind, case, self._open_runs(launchers, case))
 
     def _do(self, launchers: Mapping[SideName, Launcher], suite: Suite, case: Case, stage: Stage) -> str:
@@ -448,10 +474,11 @@ class _Jobs:
         self._record()
 
     def _do_untimed(self, job: Job, sides: list[SideRun], launchers: Mapping[SideName, Launcher]) -> str:
-        """The sides at once, or one after the other; why the second isn't begun, where that does not fit into the budget.
+        """Run the sides simultaneously or in sequence.
 
-        It is expected to take as long in the first launch. Of peaks both are taken: one alone is a metric that is gone.
-        A side that has none of the stage's arms has no part in it.
+        Returns why the second is not started, if it does not fit into the budget. The second is
+        expected to take as long in the first launch. Peaks are taken of both or none: a single one
+        is a missing metric. A side without any of the stage's arms takes no part.
         """
         runs = [run for run in sides if run.arms_of(job.case, job.stage)]
         if job.stage.kind is StageKind.SIZE:
@@ -470,10 +497,12 @@ class _Jobs:
         return ""
 
     def _may_run_at_once(self, stage: Stage, runs: Sequence[SideRun]) -> bool:
-        """Whether both sides may do a stage at the same time: neither is timed, and the machine has room for two.
+        """Return whether both sides may run a stage simultaneously.
 
-        On the CPU they compile from cold at once, too, each on its own cores. A GPU each has alone: its memory is of
-        both together where the driver tells no processes apart, and what is tuned would be tuned beside another process.
+        They may if neither is timed and the machine has room for two. On the CPU they also compile
+        from cold simultaneously, each on its own cores. On a GPU each side runs exclusively. If the
+        driver does not distinguish processes, memory is a sum over both, and tuning would run next
+        to another process.
         """
         if stage.exclusive or len(runs) < 2:  # noqa: PLR2004 - sides
             return False
@@ -481,7 +510,10 @@ class _Jobs:
         return (stage.kind in UNTIMED or alone) and self._has_room_for_two(runs)
 
     def _may_get_ready_at_once(self, runs: Sequence[SideRun]) -> bool:
-        """Whether both sides may open, compile and warm up at the same time: on the CPU, where each has its cores."""
+        """Return whether both sides may open, compile and warm up simultaneously.
+
+        They may on the CPU, if each has its cores.
+        """
         return len(runs) > 1 and device_of(runs) == "cpu" and self._has_room_for_two(runs)
 
     def _has_room_for_two(self, runs: Sequence[SideRun]) -> bool:
@@ -496,7 +528,10 @@ class _Jobs:
         return tuple(one for one in due if launch == 0 or (self._is_asked_for(case, one) and self.cold.may_repeat(case, one)))
 
     def _is_asked_for(self, case: Case, stage: Stage) -> bool:
-        """Whether a metric that the stage brings is open; so is what a stage brings that nobody has seen yet."""
+        """Return whether a metric of the stage is open.
+
+        Metrics that no launch has produced yet are.
+        """
         if self.asked is None:
             return True
         brought = frozenset[SeriesName]().union(*(run.brought.get((case.id, stage), frozenset()) for run in self.runs))
@@ -507,7 +542,10 @@ class _Jobs:
         self.cold.note(case, stage, took_s)
 
     def _judge_wants(self, kind: StageKind, case: Case, open_runs: Sequence[SideRun]) -> bool:
-        """Whether the judge wants such a stage of a case. Seeds compare two sides, and are left out where no budget is left."""
+        """Return whether the judge requests such a stage of a case.
+
+        Seeds compare two sides, and are left out if no budget is left.
+        """
         ask, rows = self.engine.asked.get(kind), [run.ledger.rows[case.id] for run in open_runs]
         if ask is None or not rows or (kind is StageKind.SEEDS and (len(rows) == 1 or self.budget.is_spent)):
             return False
@@ -523,9 +561,10 @@ class _Jobs:
         return budget_s is not None and sum(row.duration_s or 0.0 for row in rows) > budget_s
 
     def _record(self, *, at_once: bool = False) -> None:
-        """Write what there is, where that costs little beside what was measured since it was written last.
+        """Write the present results, if that costs little compared with measuring since.
 
-        A document of many cases takes long to write, and as many cases would write it. What is killed loses as much.
+        A document of many cases takes long to write, and every case would cause a write. A killed
+        run loses what came since the last write.
         """
         begun = time.monotonic()
         if not at_once and not self.writing.is_due(begun):
@@ -541,5 +580,5 @@ class _Jobs:
 
 
 def _jobs(stage: Stage, sides: int) -> int:
-    """How many jobs a stage is on so many sides that are still open."""
+    """Return the number of jobs in a stage with this many open sides."""
     return min(sides, 1) if stage.kind is StageKind.TIME else sides

@@ -1,8 +1,9 @@
 """Starts the servers of each launch, one for each side; on a GPU those of the next launch while cases of this one warm up.
 
-Owns when a server may load beside other work: while nothing is timed. Where sides warm up on a GPU, or are heard in the end, the
-servers that another launch would need import on cores that the worker under way leaves; where first calls are timed, samples
-taken or memory is weighed, they are stopped. On the CPU, and without `run.overlap`, no server is started before its launch.
+Owns the rule for loading a server during other work: only while nothing is timed. While sides warm
+up on a GPU, or finish, the servers of a next launch import on cores that the active worker leaves
+free. While first calls are timed, samples taken or memory is measured, the servers are stopped. On
+the CPU, and without `run.overlap`, servers start only with their launch.
 """
 
 import logging
@@ -25,12 +26,15 @@ from ci_bench.suites.base import Suite, modules_of
 logger = logging.getLogger(__name__)
 
 AHEAD = "ahead"
-"""The stage of the seconds in which a server loaded beside other work."""
+"""The stage of the seconds in which a server loaded during other work."""
 TIMING = ("ci_bench.engine.timing.untouched", "ci_bench.engine.timing.referee", "numpy.random", "numpy.ma")
-"""What workers that time import. numpy imports its random numbers when they are first asked for, which may be beside a peak, and
-its masked arrays for the first median, in the middle of a warm-up."""
+"""Modules that timing workers import.
+
+By default numpy imports its random numbers at their first use, which may coincide with a peak, and
+its masked arrays for the first median, in the middle of a warm-up.
+"""
 BUSY_CORES = 1
-"""How many cores the sides of a case take while they warm up on a GPU, one after the other."""
+"""The number of cores that a case's sides use while they warm up on a GPU, one after the other."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -43,7 +47,7 @@ class _Spare:
     failed: bool = False
 
     def has_work(self) -> bool:
-        """Whether it has something left to load."""
+        """Return whether something is left to load."""
         return not self.failed and (self.since is not None or self.launcher.is_loading())
 
     def go_on(self) -> None:
@@ -85,12 +89,13 @@ class Servers:
     foreseen: tuple[str, tuple[str, ...]] | None = None
     spares: dict[SideName, _Spare] = field(default_factory=dict)
     _key: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
-    """What the addresses of the launches are drawn with: a run's own."""
+    """The key that the launches' addresses are drawn with, unique to the run."""
 
     def open(self, stack: ExitStack, name: str, plan: Sequence[tuple[Suite, Case]]) -> dict[SideName, Launcher]:
         """The servers of a launch of some cases, ready, by side; they end with the stack, all at the same time.
 
-        What was started ahead is used where it imports all that this launch needs, else thrown away.
+        A server started ahead is used if it imports all that this launch needs, and stopped
+        otherwise.
 
         Raises:
             LauncherFailed: a server cannot be started.
@@ -111,16 +116,20 @@ class Servers:
         return self.current
 
     def foresee(self, name: str, plan: Sequence[tuple[Suite, Case]]) -> None:
-        """Another launch may follow the one that is open, with such a name, of no other cases than these.
+        """Announce that a launch of this name may follow the open one.
 
-        Where nothing of it computes with torch, there is little to load, and nothing of it uses the GPU.
+        It has no cases other than these. If nothing in it computes with torch, there is little to
+        load, and nothing uses the GPU.
         """
         preload = preload_of(plan)
         self.foreseen = (name, preload) if "torch" in preload and self._has_room() else None
 
     @contextmanager
     def beside(self) -> Iterator[None]:
-        """Nobody times anything in the block: servers may load on the cores that it leaves."""
+        """Mark a block in which nothing is timed.
+
+        Servers may load on the cores that it leaves free.
+        """
         self._load(headroom.cores() - BUSY_CORES)
         try:
             yield
@@ -146,9 +155,10 @@ class Servers:
         return run.launcher(name, preload, offline=True, addresses=drawn(f"{self._key}/{name}"))
 
     def _load(self, most: int) -> None:
-        """Have as many servers load at the same time, those first that have loaded least; who isn't there yet is started.
+        """Let up to `most` servers load simultaneously, those first that have loaded least.
 
-        What all of them have left once the launch is over they load at the same time: it is over soonest where each has as much.
+        Missing servers are started. All servers finish loading simultaneously once the launch is
+        over: this ends soonest if each has the same amount left.
         """
         for run in sorted(self.runs, key=self._loaded_s) if self.foreseen is not None else ():
             if most <= 0:
@@ -185,7 +195,10 @@ class Servers:
         return spare.launcher
 
     def _has_room(self) -> bool:
-        """Whether another server of each side may load beside a launch: on a GPU, where there are cores and memory for them."""
+        """Return whether another server of each side may load during a launch.
+
+        It may on a GPU, with enough cores and memory.
+        """
         device = next((str((run.environment or UNSEEN).identity.get("device")) for run in self.runs), "")
         if not self.options.overlap or not device.startswith("cuda") or headroom.cores() <= BUSY_CORES:
             return False

@@ -1,7 +1,8 @@
-"""One stage of one case at a time, on one side or on all of them in turns, with the display told.
+"""Run one stage of one case, on one side or on all of them in turns, and update the display.
 
-Owns one side's half of a run (its ledger, its machine, its workers' tasks, what their endings mean for its rows), what is said
-of progress, the way out where two sides do not fit into memory together, and who witnesses whose clock.
+Owns one side's half of a run: its ledger, its machine, its workers' tasks, and the effect of their
+endings on its rows. Also owns the progress messages, the fallback if two sides do not fit into
+memory together, and the audit of each side's clock.
 """
 
 import logging
@@ -61,7 +62,7 @@ logger = logging.getLogger(__name__)
 
 PROBE_TIMEOUT_S = 120.0
 LOOK_S = 0.05
-"""How long one of several sides that work at once is waited for before the next."""
+"""The time to wait for one of several simultaneous sides before the next."""
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1"}
 """Nothing is downloaded while measuring."""
 
@@ -183,13 +184,13 @@ class SideRun:
         return self.folder / f"case-{self.numbers[case.id]}"
 
     def run(self, launcher: Launcher, task: Task, case: Case, stage: Stage, on_answer: OnAnswer) -> None:
-        """One stage in one worker; the ledger takes what comes of it."""
+        """Run one stage in one worker, and record its result in the ledger."""
         with self.blaming(case, stage):
             ended = launcher.run(task, timeout_s=self.options.stage_timeout_s, on_answer=on_answer)
         self.settle(case, stage, ended)
 
     def blaming(self, case: Case, stage: Stage) -> "_Blame":
-        """Where the launch dies with a worker in this block, the case that was under way says so."""
+        """Attribute a crash of the launch in this block to the case that was under way."""
         return _Blame(run=self, case=case, stage=stage)
 
     def settle(
@@ -202,7 +203,10 @@ class SideRun:
         checks: tuple[Check, ...] = (),
         seen: tuple[Metric, ...] = (),
     ) -> None:
-        """Enter what came of a stage, and the metrics that were `seen` from outside. What cannot be read again is refused."""
+        """Record the result of a stage, and the metrics `seen` from outside.
+
+        Results that cannot be read again are refused.
+        """
         status, reason = explain(ended, limit_s=self.options.stage_timeout_s)
         rest = Phase.HAND_OVER if stage.kind is StageKind.TIME else Phase.START
         logger.info("%s: %s (%s): %s after %.1f s", case.id, stage.kind, ", ".join(stage.arms), status, ended.duration_s)
@@ -234,7 +238,10 @@ class SideRun:
         return as_verified(self.begun.get(case.id, {}), evidence.begun) if stage.kind is StageKind.TIME else ()
 
     def _kept_size(self, case: Case) -> Mapping[str, Fact]:
-        """What no later stage may change: its worker runs benched code, which could take another batch than the other side."""
+        """Return facts that no later stage may change.
+
+        Its worker runs benchmarked code, which could take another batch than the other side.
+        """
         earlier = self.ledger.rows[case.id].facts
         return self.sizes.get(case.id) or {name: earlier[name] for name in SIZE_FACTS if name in earlier}
 
@@ -250,7 +257,7 @@ class SideRun:
         self.ledger = self.ledger.with_spent(Spent(stage="launch", phase=phase, seconds=time.monotonic() - begun))
 
     def fail(self, case: Case, status: Status, stage: str, arms: tuple[str, ...], reason: str) -> None:
-        """End a case for a reason that no worker told."""
+        """End a case for a reason that did not come from a worker."""
         if self.ledger.is_open(case):
             self.ledger = self.ledger.with_failure(case, status, Failure(stage=stage, arms=arms, reason=reason))
 
@@ -265,7 +272,7 @@ class _Blame:
         """Nothing to do yet."""
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, _trace: object) -> None:
-        """Enter the failure; the error goes on."""
+        """Record the failure; the error propagates."""
         if isinstance(value, LauncherFailed):
             reason = "the process that starts the workers died during this stage, and the run with it"
             self.run.fail(self.case, Status.CRASHED, self.stage.kind, self.stage.arms, reason)
@@ -299,9 +306,9 @@ class Job:
 class Stages:
     """Does jobs.
 
-    `runs` are all sides of the run, `watch` watches their machine. Where sampling is `adaptive`, so are the blocks of a launch.
-    What takes turns does in the context of `meanwhile` what nobody times.
-    `done` and `total` count jobs, `launches` is how many are planned.
+    `runs` are all sides of the run, `watch` monitors their machine. With `adaptive` sampling, the
+    blocks of a launch are adaptive, too. Turns use the context `meanwhile` for untimed work. `done`
+    and `total` count jobs, `launches` is the planned number.
     """
 
     options: RunOptions
@@ -315,13 +322,13 @@ class Stages:
     done: int = 0
     total: int = 0
     _spoilt: dict[str, str] = field(default_factory=dict, init=False)
-    """Why graphs are no longer tried, by the case's id."""
+    """The reason why graphs are no longer tried, by the case's id."""
     _checking: Checking = field(default_factory=Checking, init=False)
     _accounts: dict[str, list[Mapping[SideName, Accounts]]] = field(default_factory=dict, init=False)
-    """What the parent's clock said of each launch so far, by case and arms."""
+    """The parent's clock accounts of each launch so far, by case and arms."""
 
     def weight(self, stage: Stage) -> int:
-        """How many jobs a stage is: one where all sides take turns, else one for each side."""
+        """Return a stage's number of jobs: one if all sides take turns, else one for each side."""
         return 1 if stage.kind is StageKind.TIME else len(self.runs)
 
     def alone(self, job: Job, run: SideRun, launcher: Launcher) -> None:
@@ -336,7 +343,7 @@ class Stages:
     ) -> None:
         """A search for the largest batch: what base finds, or head where base ends without one, holds for both.
 
-        Where an earlier run has found one, those are its `facts`: another batch would be another measurement.
+        Results of an earlier run are its `facts`: another batch would be another measurement.
         """
         asked = 0
         for run in runs if not facts else ():
@@ -350,13 +357,13 @@ class Stages:
             run.size(job.case, facts)
 
     def at_once(self, job: Job, runs: Sequence[SideRun], launchers: Mapping[SideName, Launcher]) -> None:
-        """A job of several sides at the same time; one after the other where that is too much.
+        """Run a job of several sides simultaneously; one after the other if that is too much.
 
-        Its time is nobody's figure, but for compilations from cold. These each side does on as many cores of its own, so that
-        neither is faster once the other has ended, and at the same time, so that both find the compiler's files in the page
-        cache, or neither does.
-        A side that did not end well beside the other is heard once more alone: the memory or the device may not have been enough
-        for two. So is the last one where memory runs short meanwhile.
+        Its time is not reported, except for compilations from cold. For these, each side has the
+        same number of separate cores, so neither is faster once the other has ended. They run
+        simultaneously, so the compiler's files are in the page cache for both, or for neither. A
+        side that failed next to the other is run once more without it: the memory or the device may
+        not have been enough for two. So is the last one if memory runs short meanwhile.
 
         Raises:
             LauncherFailed: a launch died under its worker.
@@ -396,7 +403,8 @@ class Stages:
     def in_turns(self, job: Job, runs: Sequence[SideRun], launchers: Mapping[SideName, Launcher]) -> None:
         """All sides of a case side by side; one after the other where they do not fit into memory together.
 
-        Where a failed capture of a CUDA graph spoilt a worker, all of them are replaced, and no arm of the case has graphs.
+        If a failed capture of a CUDA graph spoilt a worker, all of them are replaced, and no arm of
+        the case has graphs.
 
         Raises:
             LauncherFailed: a launch died under its workers.
@@ -441,12 +449,12 @@ class Stages:
         return tuple(Check(name=GRAPHED, arm=arm, outcome=Outcome.UNKNOWN, detail=detail) for arm in job.stage.arms)
 
     def _watched(self, job: Job, side: SideName, played: Round) -> tuple[Metric, ...]:
-        """What was seen of the machine after the turns of each arm."""
+        """Return the monitor's metrics of the turns of each arm."""
         looks = [(arm, played.glances.get((side, place), {})) for place, arm in enumerate(job.stage.arms)]
         return tuple(metric for arm, own in looks for metric in self.watch.metrics(own, arm=arm, launch=job.launch))
 
     def _energy(self, job: Job, side: SideName, played: Round) -> tuple[list[Metric], list[Check]]:
-        """What steps of each arm draw, where that was asked for, and how it was counted."""
+        """Return the energy of each arm's steps, if requested, and how it was counted."""
         evidence = next((answer.evidence for answer in played.ended[side].answers if answer.evidence), None)
         found: list[Metric] = []
         checks: list[Check] = []
@@ -459,7 +467,7 @@ class Stages:
         return found, checks
 
     def _witness(self, job: Job, rounds: Sequence[Round]) -> Mapping[SideName, tuple[Check, ...]]:
-        """What the parent's clock says of each side's samples, in this launch and in all so far.
+        """Check each side's samples by the parent's clock, in this launch and in all so far.
 
         Head is compared with base, whose code head's cannot reach.
         """
@@ -488,7 +496,7 @@ class Stages:
             places={run.side.name: tuple(map(job.stage.arms.index, run.arms_of(job.case, job.stage))) for run in runs},
             launch=job.launch,
             options=self.options,
-            coin=random.Random(f"{self.seed}/{job.launch}/{job.case.id}"),  # noqa: S311 - the order of turns is no secret
+            coin=random.Random(f"{self.seed}/{job.launch}/{job.case.id}"),  # noqa: S311 - the order of turns is public
             watch=self.watch,
             most_blocks=self.options.most_blocks if self.adaptive else None,
             room_s=job.room_s,
@@ -543,5 +551,5 @@ class Stages:
 
 
 def device_of(runs: Sequence[SideRun]) -> str:
-    """What the sides compute on, as the first of them told."""
+    """Return the device that the sides compute on, as reported by the first of them."""
     return str((runs[0].environment or UNSEEN).identity.get("device"))

@@ -1,13 +1,14 @@
 """Gives turns to workers that keep their arms ready: who has the machine when, and which blocks are taken again.
 
-Nothing runs at the same time as a sample: one worker works on one order while all others wait for theirs. A block is a palindrome
-over all seats (each arm of each side), so that a linear drift hits all of them alike.
+Nothing runs at the same time as a sample: one worker works on one order while all others wait for
+theirs. A block is a palindrome over all seats (each arm of each side), so a linear drift affects
+all of them alike.
 
 Each turn is timed here as well, from the order to its answer, by a clock in a process that runs no benched code: what `witness`
 holds a worker's samples against.
 
-Which turns are refereed is drawn here from the system's own randomness, and travels in the order of that turn alone: nothing
-that runs in a worker can know it before its inputs are there.
+Refereed turns are drawn here from the system's own randomness, and the mark is only in the order of
+that turn: nothing in a worker can know it before its inputs are there.
 """
 
 import math
@@ -30,27 +31,36 @@ from ci_bench.records.results import SHORT_OF_MEMORY, Block, Fact, Metric, Phase
 Opener = Callable[[], AbstractContextManager[Worker]]
 
 REFEREED_AGAIN = 1 / 3
-"""How often a later launch referees an arm whose single call fills a sample: each of its calls is a large part of the launch."""
+"""How often a later launch referees an arm whose single call fills a sample.
+
+Each of its calls is a large part of the launch.
+"""
 SPARINGLY = 0.1
 """And how often it has a fresh build of the reference made, which costs most, where looks have taken more than their share."""
 SEED_BITS = 48
 MOST_REDONE = 0.5
-"""How many blocks of a launch are taken again at most, in shares of its blocks; `run.redo` of them in any case."""
+"""The limit of repeated blocks as a share of a launch's blocks; `run.redo` of them in any case."""
 CLOCKS_APART = "gpu_clocks_apart"
 """The fact of a block that base and head had other clocks under the same arm."""
 TEMPERATURE = "gpu_temperature_c"
 """The fact of a reading that is kept with energy."""
 COUNT_EVERY_S = 0.005
-"""How often the counter of energy is looked at: of one that moves ten times a second, a twentieth of its step."""
+"""The polling interval of the energy counter.
+
+It is a twentieth of the step of a counter that moves ten times a second.
+"""
 SAMPLING_TO_GETTING_READY = 2.0
-"""How long the samples of a launch may take for each second of opening and warming up. A verdict takes the fewest seconds with
-as many blocks as the root of (seconds of a launch / of a block), times the noise of a block over that of a launch (Cochran 1977,
-Sampling Techniques, 10.6): some 20 where a launch costs as much as 20 blocks, and a block scatters five times as much."""
+"""The limit of a launch's sampling seconds for each second of opening and warming up.
+
+A verdict takes the fewest seconds with as many blocks as the root of (seconds of a launch / of a
+block), times the noise of a block over that of a launch (Cochran 1977, Sampling Techniques, 10.6):
+some 20 if a launch costs as much as 20 blocks, and a block scatters five times as much.
+"""
 
 
 NO_ROOM, NOT_SHARED = "base and head do not fit into memory together", "the GPU takes one process at a time (compute mode)"
 DEVICE_IS_TAKEN = "busy or unavailable"
-"""What CUDA says to a second process where the compute mode allows one (cudaErrorDevicesUnavailable)."""
+"""CUDA's error for a second process if the mode allows only one (cudaErrorDevicesUnavailable)."""
 
 
 class Watch(Protocol):
@@ -69,19 +79,22 @@ class Watch(Protocol):
         """A quick look after a turn."""
 
     def taint(self, before: Any, after: Any) -> str | None:
-        """Why samples taken between two readings must not count; `None` where they may."""
+        """Return why samples taken between two readings must not count; `None` if they may."""
 
     def uneven(self, glances: Mapping[tuple[SideName, int], Sequence[Any]]) -> str | None:
-        """Where the sides of a block did not have the same clocks, by the looks after each arm's turns; `None` where they had."""
+        """Describe different clocks of a block's sides, by the looks after each arm's turns.
+
+        `None` if they were equal.
+        """
 
     def facts(self, reading: Any) -> Mapping[str, Fact]:
-        """What of a reading is kept in the results."""
+        """Return the facts of a reading for the results."""
 
     def count(self) -> Count:
         """The counter of energy now."""
 
     def metrics(self, glances: Mapping[int, Sequence[Any]], *, arm: str, launch: int) -> tuple[Metric, ...]:
-        """What the looks after the turns of one arm, by block, come to as metrics of its own."""
+        """Return metrics from the looks after the turns of one arm, by block."""
 
     def close(self) -> None:
         """Nothing more will be asked."""
@@ -128,11 +141,13 @@ class NoWatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Round:
-    """What came of one case in one launch: how each side's worker ended, and what the machine was like block by block.
+    """The result of one case in one launch.
 
-    `sightings` are the turns of each side whose samples count, in the order taken; `calls` of each arm make a sample. `glances`
-    are the looks after these turns, by side and place of the arm, and by block; `stretches` those in which energy was counted, by
-    the same. Before each call came `flushes` of the cache.
+    It holds the end of each side's worker, and the machine's condition by block. `sightings` are
+    the turns of each side whose samples count, in the order taken; `calls` of each arm make a
+    sample. `glances` are the looks after these turns, by side and place of the arm, and by block;
+    `stretches` those in which energy was counted, by the same. Before each call came `flushes` of
+    the cache.
     """
 
     ended: Mapping[SideName, Ended]
@@ -145,14 +160,18 @@ class Round:
 
 
 MOST_CHECKING = 0.01
-"""What share of a case's launches looks at timed calls may take, on all sides together, before later ones have fewer."""
+"""The share of a case's launches for looks at timed calls, on all sides.
+
+Once it is exceeded, later launches have fewer.
+"""
 
 
 @dataclass(kw_only=True, slots=True)
 class Checking:
-    """How long the launches of each case took so far, and each side's checks of that: looks and their judgement, above all.
+    """The durations of each case's launches so far, and of each side's checks.
 
-    What a worker tells of that saves it the looks that are not owed, and none that are.
+    Most of these are looks and their judgement. A worker can only save itself optional looks by its
+    reports, never required ones.
     """
 
     _played_s: dict[str, float] = field(default_factory=dict)
@@ -168,7 +187,10 @@ class Checking:
             sides[name] = sides.get(name, 0.0) + checked_s
 
     def is_over_its_share(self, case: str) -> bool:
-        """Whether checks took more than they may, if each side's take as long as the longest of them."""
+        """Return whether checks exceeded their share.
+
+        Each side's are assumed to take as long as the longest of them.
+        """
         sides = self._checked_s.get(case, {})
         return len(sides) * max(sides.values(), default=0.0) > MOST_CHECKING * self._played_s.get(case, 0.0)
 
@@ -177,9 +199,10 @@ class Checking:
 class _Party:
     """One side's worker, skipped once it has exited. `calls` of each arm make a sample, `block_s` is its part of a block (s).
 
-    `flushes` of the cache are what its calls need, and `one_core` says that they use no more of the host. `places` are those of
-    its own arms among all arms, by which orders count; its worker has only its own. `taken` are the orders of its turns, but for
-    those thrown away, and for how long it was away with each (s).
+    `flushes` of the cache are what its calls need; `one_core` means that they use only one core of
+    the host. `places` are the indexes of the side's arms among all arms, which orders use; its
+    worker has only the side's arms. `taken` are the orders of its turns, without discarded ones,
+    and the seconds of each.
     """
 
     name: SideName
@@ -198,7 +221,7 @@ class _Party:
             self.worker.tell(self._own(order))
 
     def obey(self, order: Order | None) -> None:
-        """Have the worker do something, or finish what it was told, and see whether it is still there."""
+        """Make the worker execute or finish an order, and check if it is still there."""
         answer = self.worker.ask(order and self._own(order)) if self.playing else None
         self.playing = answer is not None and answer.done is not None
         if answer is not None and answer.done is not None:
@@ -226,7 +249,10 @@ class _Party:
         )
 
     def calls_of(self, arm: int) -> int | None:
-        """How many calls of an arm make a sample, as its worker said; `None` where it has no such arm, or said nothing."""
+        """Return the worker's number of calls of an arm in a sample.
+
+        `None` if it has no such arm, or reported none.
+        """
         place = self.places.index(arm) if arm in self.places else len(self.calls)
         return self.calls[place] if place < len(self.calls) else None
 
@@ -272,15 +298,15 @@ def plan_block(seats: int, coin: random.Random) -> list[int]:
 class Turns:
     """One case in one launch. `tell` is called with done and total turns of an arm; `secret` draws the refereed turns.
 
-    With `ready_at_once` all sides open and warm up at the same time; else one after the other, so that first calls can be
-    compared. Up to `most_blocks` may be taken while they take no longer than twice as getting ready did, and all of it no longer
-    than `room_s` seconds; `None` takes `RunOptions.blocks`.
-    `sparing` says that looks have taken more than their share of the launches before: one look at each arm has to do then.
-    With `flushes` the cache is overwritten so often before each call, as it was for a side that went before; 0 asks the sides.
-    Sides that use one core of the host each are kept to one of `cores` together. `places` are the arms that a side has, of all
-    `arms`; one that is not in it has all.
-    `clock` gives seconds; it is monotonic, and so is that of workers. Warming up and being heard in the end, which nobody times,
-    are done in the context of `meanwhile`.
+    With `ready_at_once` all sides open and warm up simultaneously; else one after the other, so
+    first calls can be compared. Up to `most_blocks` may be taken while they take no longer than
+    twice as getting ready did, and all of it no longer than `room_s` seconds; `None` takes
+    `RunOptions.blocks`. `sparing` means that looks have exceeded their share in earlier launches:
+    one look at each arm has to do then. With `flushes` the cache is overwritten that many times
+    before each call, as for a side that went before; 0 asks the sides. Sides that use one core of
+    the host each are kept to one of `cores` together. `places` are the arms that a side has, of all
+    `arms`; one that is not in it has all. `clock` gives seconds; it is monotonic, and so is that of
+    workers. Untimed work, warming up and reporting in the end, runs in the context of `meanwhile`.
     """
 
     arms: int
@@ -308,9 +334,10 @@ class Turns:
     def play(self, openers: Mapping[SideName, Opener]) -> Round:
         """Open the sides one after the other, warm them up, give turns, and hear what they measured.
 
-        How many calls of each arm make a sample is found on base's (head's where there is no base) and used for both sides.
-        The cache is flushed for all as often as the one needs that needs it most, so that between samples both sides do the same.
-        A side whose worker ends early is out; the other goes on.
+        The number of calls of each arm in a sample is found on base (on head without a base) and
+        used for both sides. The cache is flushed for all as often as the most demanding one needs,
+        so both sides do the same between samples. A side whose worker ends early is out; the other
+        continues.
 
         Raises:
             LauncherFailed: a launch died under its workers.
@@ -371,11 +398,11 @@ class Turns:
         return tuple(max(1, next((calls for calls in of_arm if calls is not None), 1)) for of_arm in said)
 
     def _count_blocks(self, ready_s: float, block_s: float) -> int:
-        """How many blocks to take after `ready_s` seconds of opening and warming up.
+        """Return how many blocks to take after `ready_s` seconds of opening and warming up.
 
-        A launch costs the same for few samples as for many: as long as those cost little beside it, more of them are the cheapest
-        way to a narrower interval, but what others need of the budget is left to them. The number is fixed before the first
-        sample.
+        A launch costs the same for few samples as for many. As long as samples cost little compared
+        with it, more of them are the cheapest way to a narrower interval, but the budget that
+        others need is left to them. The number is fixed before the first sample.
         """
         affordable_s = min(SAMPLING_TO_GETTING_READY * ready_s, self.room_s - ready_s)
         if self.most_blocks is None or not 0 < block_s < affordable_s:
@@ -385,8 +412,9 @@ class Turns:
     def _draw_refereed(self, names: Sequence[SideName], calls: Sequence[int]) -> dict[tuple[SideName, int], int]:
         """The block in which each arm of each side is refereed.
 
-        The first arm, which the others are held against, is held against a fresh build of itself: in later launches now and then,
-        since the build costs as much as the launch's own.
+        The first arm, which the others are compared with, is compared with a fresh build of itself.
+        In later launches this is done now and then, since the build costs as much as the launch's
+        own.
         """
         again = [SPARINGLY if self.sparing and not arm else REFEREED_AGAIN for arm in range(self.arms)]
         return {
@@ -402,7 +430,8 @@ class Turns:
     def _block(self, number: int, parties: Sequence[_Party]) -> Block:
         """One block, again where it was tainted.
 
-        Other clocks under one side than under the other are recorded alone: a side that draws more power has lower ones.
+        Different clocks of the sides are only recorded: a side that draws more power has lower
+        ones.
         """
         redone: list[str] = []
         while True:
@@ -425,9 +454,10 @@ class Turns:
         return Block(launch=self.launch, block=number, facts=facts, redone=tuple(redone), doubt=doubt)
 
     def _keep_to_a_core(self, parties: Sequence[_Party]) -> None:
-        """All sides on one core: what disturbs it disturbs them all, and cancels. Maybe on another one, where one was disturbed.
+        """Keep all sides to one core, maybe another one if that was disturbed.
 
-        Each on a core of its own, as the kernel has them, what strikes one core strikes one side.
+        Disturbances of the core then affect all sides, and cancel. If each were on a separate core,
+        as the kernel places them, a disturbance of one core would affect one side.
         """
         if self._on_one_core:
             order = Order(kind=OrderKind.KEEP_TO, core=self.coin.choice(self.cores))
@@ -435,11 +465,17 @@ class Turns:
                 party.obey(order)
 
     def _most_redos(self) -> int:
-        """How many blocks of a launch may be taken again: a machine that is always disturbed won't calm down by being asked."""
+        """Return how many blocks of a launch may be repeated.
+
+        An always disturbed machine won't calm down by repeating.
+        """
         return max(self.options.redo, int(MOST_REDONE * self.blocks))
 
     def _give_turns(self, number: int, parties: Sequence[_Party]) -> Mapping[tuple[SideName, int], Sequence[Any]]:
-        """One turn after the other, those of one seat that follow each other at once; returns the looks after them, by seat."""
+        """Give one turn after the other; consecutive turns of one seat are given together.
+
+        Returns the looks after them, by seat.
+        """
         seats = [(party, arm) for party in parties if party.playing for arm in party.places]
         glances: dict[tuple[SideName, int], list[Any]] = {}
         last: _Party | None = None
@@ -477,14 +513,14 @@ class Turns:
         return found
 
     def _refereed_groups(self, number: int, groups: Sequence[tuple[SideName, int]]) -> set[int]:
-        """Which orders of a block are refereed: for each arm that is drawn for it, one of its own."""
+        """Return the refereed orders of a block: one for each arm that is drawn for it."""
         due = [seat for seat, block in self._refereed.items() if block == number]
         own = [[place for place, seat in enumerate(groups) if seat == wanted] for wanted in due]
         return {self.secret.choice(places) for places in own if places}
 
 
 def why_not_together(played: Round) -> str:
-    """What keeps the sides from being there together; empty where nothing does.
+    """Return why the sides cannot be resident together; empty if they can.
 
     Memory ran out on a side, or was so short that its allocator had to free some while samples were taken; or the device takes
     no second process.
@@ -499,6 +535,9 @@ def why_not_together(played: Round) -> str:
 
 
 def spoilt_by_capture(played: Round) -> str:
-    """What the first worker that a failed capture has spoilt said of it; empty where there is none."""
+    """Return the message of the first worker that a failed capture has spoilt.
+
+    Empty if none has.
+    """
     faults = (answer.fault for ended in played.ended.values() for answer in ended.answers)
     return next((fault.message for fault in faults if fault is not None and fault.spoilt), "")

@@ -1,12 +1,15 @@
 """A second witness of the clock: do the samples that a worker reports fit the time that its turns took in the parent? Pure.
 
-The parent runs no benched code, so what `turns` noted there is true. What of a turn no sample accounts for (the order and its
-answer, seeding, the fence's ends, the marks of parts) is small and does not grow with the sample. A clock that runs slowly, or
-takes something off each sample, leaves a larger gap in most turns. A busy machine leaves large gaps in some turns of both sides.
+The parent runs no benchmarked code, so the times that `turns` noted there are true. The part of a
+turn that no sample explains (the order and its answer, seeding, the fence's ends, the marks of
+parts) is small and does not grow with the sample. A clock that runs slowly, or takes something off
+each sample, leaves a larger gap in most turns. A busy machine leaves large gaps in some turns of
+both sides.
 
-Where there is a base, whose clock head's code cannot reach, the gaps of both sides are two samples of one distribution as long
-as head's clock is honest. Smirnov's one-sided test compares them over all turns of all launches, after a margin was taken off
-head's. So it knows how widely base's gaps spread: a busy machine makes the answer unknown, and accuses nobody.
+Head's code cannot reach base's clock. If there is a base, the gaps of both sides are two samples of
+one distribution as long as head's clock is correct. Smirnov's one-sided test compares them over all
+turns of all launches, after a margin was taken off head's. So it accounts for the spread of base's
+gaps: on a busy machine the answer is unknown, and no side is accused.
 """
 
 import math
@@ -28,19 +31,31 @@ LEAST_TURNS = 6
 ROUNDING_S = 1e-4
 """By how much a turn's samples may be longer than the turn."""
 LUCK = 1e-5
-"""How often an honest clock may be accused: once in 100,000 comparisons. Takes 12 turns of each side at least."""
+"""The false positive rate for a correct clock: once in 100,000 comparisons.
+
+Takes 12 turns of each side at least.
+"""
 LUCK_OF_CLEAR = 1e-2
 """The same of gaps that are all of one size, and beyond base's by what is usual without a base (`BY_ITSELF_S`)."""
 BESIDE_BASE_S, SHARE_BESIDE_BASE = 0.001, 0.02
-"""What head's gaps may have beyond base's: seconds, and a share of a sample."""
+"""The allowance of head's gaps over base's: seconds, and a share of a sample."""
 BY_ITSELF_S, SHARE_BY_ITSELF = 0.005, 0.1
-"""The same where there is no base: more than was seen on a core that five processes shared (docs/measurements.md)."""
+"""The same without a base.
+
+It exceeds what was seen on a core that five processes shared (docs/measurements.md).
+"""
 TURNS_ALONE = 12
-"""Without a base nine gaps of ten decide, so that a busy machine, which leaves small ones as well, accuses nobody."""
+"""Without a base nine gaps of ten decide.
+
+A busy machine leaves small ones as well, so it causes no accusation.
+"""
 MARKS_S = 0.01
-"""What reading the 2,048 events of a GPU's parts may take per sample."""
+"""The allowance per sample for reading the 2,048 events of a GPU's parts."""
 TELLING = 0.3
-"""Where more than this share of a sample could hide in what is allowed, the samples are too short to tell."""
+"""The largest share of a sample that may hide in the allowance.
+
+Above it, the samples are too short to decide.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,9 +110,10 @@ Accounts = Mapping[tuple[str, str], Account]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TurnTimes:
-    """What the parent knows of one side's turns of one case in one launch. `calls` of each arm make a sample.
+    """The parent's record of one side's turns of one case in one launch.
 
-    `flushed` says that each call was timed twice, behind a flush of the cache each time, which takes time of its own.
+    `calls` of each arm make a sample. `flushed`: each call was timed twice, behind a flush of the
+    cache each time, which takes additional time.
     """
 
     arms: Sequence[str]
@@ -158,7 +174,10 @@ class Witness:
         return tuple(worst.values())
 
     def over_launches(self, launches: Sequence[Mapping[SideName, Accounts]], name: SideName) -> tuple[Check, ...]:
-        """Checks of one side by its newest launch, and by all that had the same sides; head's beside base's, if there is one."""
+        """Return checks of one side by its newest launch, and by all that had the same sides.
+
+        Head's are compared with base's, if there is one.
+        """
         beside_base = name is not SideName.BASE and SideName.BASE in launches[-1]
         alike = [one for one in launches if name in one and (SideName.BASE in one or not beside_base)]
         spans = [alike[-1:], alike] if len(alike) > 1 else [alike]
@@ -188,7 +207,7 @@ class Witness:
 
 
 def _disagrees(account: Account, base: Account | None) -> bool:
-    """Whether no honest clock leaves such gaps, on this machine as it was."""
+    """Return whether no correct clock leaves such gaps, on this machine as it was."""
     if base is None:
         return len(account.gaps_s) >= TURNS_ALONE and quantile(account.gaps_s, 0.1) > _by_itself_s(account)
     margin_s = BESIDE_BASE_S + SHARE_BESIDE_BASE * account.sample_s + _half_spread_s(base.gaps_s)
@@ -200,7 +219,7 @@ def _disagrees(account: Account, base: Account | None) -> bool:
 
 
 def _clear_of(gaps_s: Sequence[float], allowed_s: float) -> bool:
-    """Whether three gaps of four are beyond what is allowed, by as much as the lower half spreads.
+    """Return whether three gaps of four exceed the allowance by as much as the lower half spreads.
 
     A clock that runs slowly leaves gaps of one size; a busy machine leaves small ones and large ones.
     """
@@ -208,10 +227,11 @@ def _clear_of(gaps_s: Sequence[float], allowed_s: float) -> bool:
 
 
 def chance_of(ours: Sequence[float], theirs: Sequence[float], *, margin_s: float) -> float:
-    """How often `theirs`, less a margin, would exceed `ours` by luck as they do; both ascend.
+    """Return the probability that `theirs`, less a margin, exceed `ours` by chance as they do.
 
-    Smirnov's one-sided test of two samples. For two samples of one size the chance is C(2n, n + nD) / C(2n, n) (Gnedenko and
-    Korolyuk 1951); else the smaller size is taken for both, which makes it larger.
+    Both ascend. Smirnov's one-sided test of two samples. For two samples of one size the chance is
+    C(2n, n + nD) / C(2n, n) (Gnedenko and Korolyuk 1951); else the smaller size is taken for both,
+    which makes it larger.
     """
     if not ours or not theirs:
         return 1.0
@@ -237,7 +257,10 @@ def _unexplained(account: Account, base: Account | None) -> str:
 
 
 def _bounded(account: Account, base: Account | None, sums: str) -> tuple[Outcome, str]:
-    """How much could still hide in gaps such as these; unknown where that is a large part of a sample."""
+    """Return how much could still hide in such gaps.
+
+    Unknown if that is a large part of a sample.
+    """
     middle_s = max(0.0, quantile(account.gaps_s, 0.5))
     missing = middle_s / (account.sample_s + middle_s) if account.sample_s else 1.0
     bound = f"samples cannot be short by more than {100 * missing:.2g} %"
@@ -268,7 +291,7 @@ def _gap_s(turn: Sighting, reported_s: float, calls: int) -> float:
 
 
 def _overfull(turn: Sighting, reported_s: float, clock: str) -> str:
-    """What is wrong where the samples of a turn took longer than the turn; empty where they did not."""
+    """Describe the fault if a turn's samples took longer than the turn; empty if they did not."""
     if reported_s <= turn.elapsed_s + ROUNDING_S:
         return ""
     return f"{reported_s:.4g} s of samples by the worker's {clock} clock in a turn of {turn.elapsed_s:.4g} s by ours"
