@@ -1,9 +1,10 @@
 """A lease's commands in containers of a node: who starts them is trusted, what runs in them is not.
 
-A container sees the lease's sources and sides (read-only, but for the sides while they are made), its own folder for documents,
-the locks on devices, and the devices of its lease. It has no network in any phase, so that neither Ray's ports nor anything else
-of the node answers; no socket, no variable of the node's, no power. It ends with its lease: who starts it removes it, and what a
-starter left that was killed is removed by the next lease on the node.
+A container sees the lease's sources and sides (read-only, except the sides while they are made),
+its own folder for documents, the locks on devices, and the devices of its lease. It has no network
+in any phase, so neither Ray's ports nor anything else of the node answers; no socket, no variable
+of the node's, no capability. It ends with its lease: its starter removes it, and the next lease on
+the node removes the leftovers of a killed starter.
 
 The image is the one of the digest and no other, pulled before anything runs where the node has not got it: by docker on the node,
 with what that user's docker knows of the registry, none of which a container sees.
@@ -27,24 +28,26 @@ RESULTS, LOCKS = "/results", "/locks"
 LABEL = "ci-bench.agent"
 LIMITS = ("--pids-limit=4096", "--shm-size=2g")
 CLIENT = ("PATH", "HOME", "XDG_RUNTIME_DIR", "LANG")
-"""What the docker command itself sees. Nothing of it enters a container by itself."""
+"""Variables that the docker command itself sees. None of them enters a container automatically."""
 ANSWER_S, PULL_S = 120.0, 3600.0
 MAX_BYTES = 25_000_000
 """Of one document."""
 DIGEST = re.compile(r"[a-z0-9][A-Za-z0-9._/:-]{0,250}@sha256:[0-9a-f]{64}")
 """An image that a registry has, and that is the same wherever it is pulled."""
 BY_DIGEST = "name the image by its digest, NAME@sha256:…, so all leases run the same image"
-"""What is asked for in place of another name."""
+"""The requirement in the message about another name."""
 ID = re.compile(r"sha256:[0-9a-f]{64}")
 """An image that a node has, which no registry can be asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cage:
-    """Where a lease's commands run: the `image` by its digest, the `place` of its sources, its folder for documents, its GPUs.
+    """The place of a lease's commands.
 
-    `results` is written to by what runs in there, and read by `take_documents` alone. `gpus` is a selection of
-    `cage.gpu_arguments`; `locks` the folder of this machine in which leases queue for a device. `name` is of this lease alone.
+    The `image` by its digest, the `place` of its sources, its folder for documents, its GPUs.
+    Commands inside write to `results`, and only `take_documents` reads it. `gpus` is a selection of
+    `cage.gpu_arguments`; `locks` the folder of this machine in which leases queue for a device.
+    `name` is unique to this lease.
     """
 
     image: str
@@ -81,7 +84,7 @@ class Cage:
         """Run a command of ours to its end. Its exit code.
 
         Raises:
-            NoCage: there is no docker here, its daemon doesn't answer, the image can't be had, or no container gets the GPUs.
+            NoCage: docker is not installed, its daemon doesn't answer, the image can't be pulled, or no container gets the GPUs.
             BadInput: a path has a comma or a quote, or the image is not named by its digest.
         """
         if not DIGEST.fullmatch(self.image) and not ID.fullmatch(self.image):
@@ -146,7 +149,7 @@ class Cage:
         for container, _, agent in (line.partition(" ") for line in lines):
             host, _, pid = agent.rpartition("/")
             if host == socket.gethostname() and pid.isdecimal() and not Path("/proc", pid).exists():
-                with suppress(NoCage):  # it may have ended by itself
+                with suppress(NoCage):  # it may have ended already
                     self._ask("rm", "--force", "--volumes", container)
 
     def _ask(self, *words: str, timeout_s: float = ANSWER_S) -> str:
@@ -172,7 +175,10 @@ class Cage:
 
 
 def take_documents(results: Path, folder: Path) -> None:
-    """Copy a lease's documents out of what a container left: plain files alone, since a link would lead to one of the node's."""
+    """Copy a lease's documents out of a container's folder.
+
+    Only plain files: a link would lead to one of the node's.
+    """
     for name in DOCUMENTS:
         content = _plain(results, name)
         if content is not None:
@@ -181,7 +187,10 @@ def take_documents(results: Path, folder: Path) -> None:
 
 
 def _plain(folder: Path, name: str) -> bytes | None:
-    """The content of a plain file in `folder`, reached by no link and of no more than `MAX_BYTES`; `None` where there is none."""
+    """Return the content of a plain file in `folder`, without links and up to `MAX_BYTES`.
+
+    `None` if missing.
+    """
     *inner, last = Path(name).parts
     opened = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY)]
     try:
@@ -205,7 +214,10 @@ def _agent() -> str:
 
 
 def _user(options: str) -> str:
-    """This user, so that what a container writes is ours: root is mapped to it by a rootless daemon."""
+    """Return the user option.
+
+    Files that a container writes are ours: a rootless daemon maps root to this user.
+    """
     return "0:0" if "name=rootless" in options else f"{os.getuid()}:{os.getgid()}"
 
 

@@ -1,8 +1,9 @@
-"""Hands out leases until no case is open: who measures what, what is lost and begun again, when to stop.
+"""Hand out leases until no case is open: assigns them, retries lost ones, and decides when to stop.
 
-Owns rounds (the launches up to the next look of the sequential rule; only the judge says which cases go on), attempts and their
-limit, the budget, and which slots are set aside. Starts nothing itself: that is the engine's; what is in a lease's documents, and
-whether they may count, is the caller's `accept`, and whether a slot is off from its peers the caller's `watch`.
+Owns rounds (the launches up to the next look of the sequential rule; only the judge decides which
+cases continue), attempts and their limit, the budget, and the slots set aside. The engine starts
+the work. The caller's `accept` reads a lease's documents and decides if they may count; the
+caller's `watch` decides if a slot deviates from its peers.
 """
 
 from collections import deque
@@ -18,13 +19,16 @@ from ci_bench.records.results import Loss
 WINDOW = 32
 """Leases that are looked through for one whose cases a free slot has not measured yet."""
 STRIKES = 3
-"""Leases that a slot may lose one after the other, with none delivered between them: a full disk loses each at once."""
+"""The number of leases that a slot may lose in a row: a full disk loses each immediately."""
 POLL_S = 1.0
 MAX_REASON = 1000
 
 
 class Refused(Exception):  # noqa: N818 - it is the answer of `accept`, and no error of the run
-    """What came back is not what was leased. `at_fault` says that its slot gets no further lease."""
+    """The returned documents are not what was leased.
+
+    `at_fault` means that its slot gets no further lease.
+    """
 
     def __init__(self, reason: str, *, at_fault: bool = False) -> None:
         """For this reason."""
@@ -34,7 +38,7 @@ class Refused(Exception):  # noqa: N818 - it is the answer of `accept`, and no e
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What a whole run may take: attempts at each lease, seconds of wall clock, seconds of all slots together, money.
+    """The limits of a run: attempts at a lease, wall-clock seconds, seconds of all slots, money.
 
     `None` bounds nothing. `price_per_hour` is that of a slot; `needs` are labels that a slot must have. An attempt that is out
     for longer than `lease_s` is lost, and its slot set aside.
@@ -50,11 +54,14 @@ class Limits:
 
     @property
     def bounds_slots(self) -> bool:
-        """Whether the time of slots is bounded, in seconds or in money."""
+        """Return whether the time of slots is bounded, in seconds or in money."""
         return self.device_s is not None or self.money is not None
 
     def spent(self, *, wall_s: float, device_s: float, planned_s: float = 0.0) -> str:
-        """Which limit has been reached, or would be exceeded by `planned_s` more seconds of slots; empty where none would."""
+        """Return which limit is reached, or would be exceeded; empty if none.
+
+        `planned_s` are further seconds of slots.
+        """
         if self.wall_s is not None and wall_s >= self.wall_s:
             return f"the budget of {self.wall_s:g} s has been spent"
         for limit, rate, words in (
@@ -70,7 +77,10 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:
-    """How far a run has come, for a display: slots (free or not), leases waiting, out and done, losses, open cases, time left."""
+    """The progress of a run for a display.
+
+    Slots (free or not), leases waiting, out and done, losses, open cases, time left.
+    """
 
     slots: int
     waiting: int
@@ -82,7 +92,7 @@ class Standing:
 
 
 class Journal(Protocol):
-    """Where what happened is written down before anything follows from it, so that a run can be resumed."""
+    """A log of events, written before anything follows from them, so a run can be resumed."""
 
     def begun(self, order: Order) -> None:
         """An attempt was handed out."""
@@ -91,26 +101,29 @@ class Journal(Protocol):
         """An attempt's documents count."""
 
     def lost(self, loss: Loss, took_s: float) -> None:
-        """An attempt came to nothing, after so many seconds of its slot."""
+        """Record a lost attempt, with the seconds of its slot."""
 
 
 class Watch(Protocol):
-    """Who looks whether slots are off from their peers, by what they measured."""
+    """Detects slots whose measurements deviate from their peers'."""
 
     def off(self, slot: str) -> str:
-        """Why a slot is to be set aside; empty where it is not."""
+        """Return why a slot is to be set aside; empty if it is not."""
 
     def withdraw(self, slot: str, delivered: Sequence[Ended]) -> None:
-        """What a slot delivered does not count any more."""
+        """Discard all results of a slot."""
 
 
 StillOpen = Callable[[int], Collection[str]]
-"""The judge's answer to: which cases go on, after so many launches of each?"""
+"""The judge's decision on the cases that continue, after this many launches of each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What became of a run: attempts that count, those that came to nothing; why cases (by id) were given up, slots set aside."""
+    """The result of a run.
+
+    Attempts that count, lost ones, why cases (by id) were given up, slots set aside.
+    """
 
     delivered: tuple[Ended, ...]
     losses: tuple[Loss, ...]
@@ -123,9 +136,10 @@ class Outcome:
 class Coordinator:
     """One run over a fleet. `looks` are how many launches each open case has when the judge is asked; `clock` gives seconds.
 
-    `accept` reads what an attempt brought and raises `Refused` where it may not count. `known_s` are the expected seconds of a
-    launch by case, looked up for each round, so that `accept` can add to them; `start_s` is what a lease costs besides. What a
-    slot measured that `watch` calls off is measured again. `drained` are slots, or nodes, that get no further lease, by wish.
+    `accept` reads the documents of an attempt and raises `Refused` if they may not count. `known_s`
+    are the expected seconds of a launch by case, looked up for each round, so `accept` can add to
+    them; `start_s` is what a lease costs besides. If `watch` rejects a slot, its cases are measured
+    again. `drained` are slots, or nodes, that get no further lease, by request.
     """
 
     engine: Engine
@@ -198,7 +212,7 @@ class Coordinator:
         return all(slot.labels.get(name) == value for name, value in self.limits.needs.items())
 
     def _take_up(self, earlier: "Earlier") -> None:
-        """What an interrupted run has; what was still out is lost, and begun again."""
+        """Restore an interrupted run; attempts that were still out are lost, and retried."""
         self.losses.extend(earlier.losses)
         for order in earlier.out:
             self._note(order, "the coordinator ended before it came back")
@@ -272,7 +286,10 @@ class Coordinator:
         return self.limits.spent(wall_s=self.clock() - self._began_s, device_s=self.device_s, planned_s=planned_s)
 
     def _expected_s(self, lease: Lease) -> float:
-        """How long it took before; what nobody has seen is expected to take no time, as in any budget."""
+        """Return how long it took earlier.
+
+        Unmeasured cases are expected to take no time, as in any budget.
+        """
         return sum(self.known_s.get(name, 0.0) for name in lease.cases) if self.limits.bounds_slots else 0.0
 
     def _hand_out(self) -> None:
@@ -298,8 +315,8 @@ class Coordinator:
     def _choose(self, slot: str, planned_s: float) -> Lease | None:
         """Of the next leases that the budget holds the one of which this slot has measured the fewest cases before.
 
-        The longest of those; `None` where the budget holds none, beside the `planned_s` seconds of what is out, or where all were
-        lost on this slot and another one is to try.
+        The longest of those; `None` if the budget holds none, in addition to the `planned_s`
+        seconds of leases that are out, or if all were lost on this slot and another one is to try.
         """
         seen, least, chosen = self._seen.get(slot, set()), float("inf"), -1
         for place, lease in zip(range(WINDOW), self._waiting, strict=False):
@@ -319,7 +336,7 @@ class Coordinator:
         return lease
 
     def _others(self, names: Collection[str]) -> bool:
-        """Whether there is a usable slot besides these."""
+        """Return whether a usable slot exists besides these."""
         return any(self._usable(slot) for slot in self.engine.slots() if slot.name not in names)
 
     def _take(self, ended: Ended) -> None:
@@ -349,7 +366,7 @@ class Coordinator:
     def _examine(self, slot: str) -> None:
         """Set a slot aside that is off from its peers, and have measured again what it measured, whatever the attempt.
 
-        The last slot that is left measures on: a case that nobody measures fails the run.
+        The last remaining slot continues to measure: an unmeasured case fails the run.
         """
         if self.watch is None or slot in self.aside or not (reason := self.watch.off(slot)):
             return
@@ -371,7 +388,7 @@ class Coordinator:
         self._busy.pop(order.slot, None)
 
     def _look_for_lost_slots(self) -> None:
-        """What a slot that is gone was measuring is lost, whether or not the engine noticed."""
+        """Mark leases on slots that are gone as lost, whether or not the engine noticed."""
         there = {slot.name for slot in self.engine.slots()}
         for order in [order for order in self._out.values() if order.slot not in there]:
             self._free(order)
@@ -383,7 +400,10 @@ class Coordinator:
             self._lose(order, self.aside[order.slot])
 
     def _lose(self, order: Order, reason: str, took_s: float = 0.0) -> None:
-        """Written down, and begun again elsewhere, unless it was the last attempt. A slot that loses all it gets is set aside."""
+        """Record the loss, and retry elsewhere unless it was the last attempt.
+
+        A slot that loses every lease is set aside.
+        """
         self._note(order, reason, took_s)
         self._lost_on.setdefault(order.lease.number, set()).add(order.slot)
         self._strikes[order.slot] = self._strikes.get(order.slot, 0) + 1
@@ -427,9 +447,10 @@ class Coordinator:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Earlier:
-    """What a journal has of an interrupted run: what counts, what was lost, what was still out, and the next lease's number.
+    """A journal's record of an interrupted run.
 
-    `lost_s` is what attempts that count for nothing took of slots.
+    Counted and lost attempts, those still out, and the next lease's number. `lost_s` is what
+    attempts that count for nothing took of slots.
     """
 
     delivered: Sequence[Ended]

@@ -1,12 +1,14 @@
-"""Whether a slot is off from its peers, by what its launches of base measured: slower or faster, or noisier. Pure.
+"""Find slots that deviate from their peers (slower, faster, noisier) by their launches of base.
+
+Pure.
 
 Base is the same code on every slot, so base against base of the same case over slots shows the slot. Nothing is measured for it
 besides. A change between base and head cancels what a slot does to both, so a slot that is off biases no verdict by much; it
 widens every interval, and a fleet whose slots differ is not the fleet that its owner believes in.
 
-A slot is off if the median over its cases says so, beyond what the cases' own scatter explains, and if it differs that way from
-most of its peers by themselves: of two slots alone nobody can say which one is off, and one that shared its cases with a slow
-slot is not fast.
+A slot deviates if the median over its cases does, beyond the scatter of its cases, and if it
+differs in that direction from most of its peers individually. With only two slots it is undecidable
+which one deviates. A slot that shared its cases with a slow one is not fast.
 """
 
 from collections import defaultdict, deque
@@ -19,20 +21,29 @@ from ci_bench.records.results import CaseResult, Results, Status, Unit
 from ci_bench.special_functions import stdtrit
 
 APART = 0.05
-"""How far a slot's times may be from its peers' (relative)."""
+"""The largest accepted difference of a slot's times from its peers' (relative)."""
 NOISIER = 2.0
-"""How often the spread of its samples within a launch may be that of its peers."""
+"""The largest accepted ratio of its samples' spread within a launch to that of its peers."""
 LIMITS = {"time": log(1.0 + APART), "spread": log(NOISIER)}
 SHARE = {"time": 0.9, "spread": 0.8}
 """The share of a limit that has to show: a slot that is off by just the limit is below it half of the time, by noise."""
 SHARE_OF_A_PEER = {"time": 0.7, "spread": 0.5}
-"""The share of a limit that has to show against a peer by itself, which fewer cases tell."""
+"""The share of a limit that must show against an individual peer.
+
+Fewer cases are available for that.
+"""
 ALARM = {"time": 0.0005, "spread": 0.005}
-"""How often the scatter of cases alone may show as much (one-sided). An honest slot has to reach the limit besides."""
+"""The probability that only the scatter of cases shows as much (one-sided).
+
+A normal slot must reach the limit besides.
+"""
 FEWEST_CASES, FEWEST_PEERS, FEWEST_SHARED = 5, 2, 2
 FEWEST_SAMPLES = 4
 WINDOWS = (5, 20)
-"""How many of a slot's last leases are looked at: few, so that it shows at once; more, where each has a case alone."""
+"""The numbers of a slot's last leases to inspect.
+
+Few, for a quick reaction; more, if each has only one case.
+"""
 
 Series = tuple[str, str]
 """A metric's name and its arm."""
@@ -50,7 +61,7 @@ class Reading:
 
 
 Readings = Mapping[str, Mapping[Series, Reading]]
-"""What a lease measured of base, by case."""
+"""A lease's measurements of base, by case."""
 
 
 def readings(base: Results) -> Readings:
@@ -85,7 +96,7 @@ class _Finding:
 
 @dataclass(kw_only=True, slots=True)
 class Health:
-    """What each slot measured so far, by slot and by case."""
+    """The measurements of each slot so far, by slot and by case."""
 
     _recent: dict[str, deque[Readings]] = field(default_factory=dict)
     _by_case: dict[str, dict[str, list[Mapping[Series, Reading]]]] = field(default_factory=dict)
@@ -103,9 +114,10 @@ class Health:
             slots.pop(slot, None)
 
     def off(self, slot: str) -> str:
-        """In which way a slot is off from its peers, in words; empty where it isn't, or where nobody can say.
+        """Describe how a slot deviates from its peers.
 
-        While a peer is off by more, nothing is said: that peer may be why this slot seems to be.
+        Empty if it doesn't, or if that is undecidable. While a peer deviates by more, the result is
+        empty: that peer may be the reason why this slot seems to.
         """
         finding = self._finding(slot)
         if finding is None:
@@ -122,7 +134,7 @@ class Health:
         return other is not None and other.what == than.what and abs(other.beyond) > abs(than.beyond)
 
     def _finding(self, slot: str) -> "_Finding | None":
-        """How a slot is off, times first, by its last leases or else by more of them."""
+        """Return how a slot deviates, times first, by its last leases or else by more of them."""
         for window in WINDOWS:
             leases = [*self._recent.get(slot, ())][-window:]
             for what, limit in LIMITS.items():
@@ -158,7 +170,7 @@ def _mean(launches: Sequence[Mapping[Series, Reading]], what: str) -> dict[Serie
 
 
 def _beyond(apart: Mapping[str, Mapping[str, float]], limit: float, what: str) -> float:
-    """How far a slot is beyond a limit, in logarithms; 0 where it isn't.
+    """Return how far a slot exceeds a limit, in logarithms; 0 if it doesn't.
 
     Student's t of the cases' mean differences, around their median, which one slow case doesn't move.
     """
@@ -177,7 +189,10 @@ def _beyond(apart: Mapping[str, Mapping[str, float]], limit: float, what: str) -
 
 
 def _from_most(apart: Mapping[str, Mapping[str, float]], middle: float, least: float) -> bool:
-    """Whether it differs in this direction, by at least so much, from most of the peers that share enough cases with it."""
+    """Return whether it differs in this direction, by at least `least`, from most of its peers.
+
+    Only peers that share enough cases with it count.
+    """
     by_peer: dict[str, list[float]] = defaultdict(list)
     for peers in apart.values():
         for peer, value in peers.items():

@@ -1,4 +1,7 @@
-"""What happened to leases, a line of JSON each, on disk before anything follows from it: a killed coordinator resumes from it."""
+"""Write leases' events to disk, a line of JSON each, before anything follows from them.
+
+A killed coordinator resumes from it.
+"""
 
 import fcntl
 import json
@@ -23,16 +26,21 @@ _ANEW = "; omit --resume to start over"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileJournal:
-    """A journal in a file. `leases` is the folder that lease folders lie in: a line names one by its place there."""
+    """A journal in a file.
+
+    `leases` is the folder of lease folders: a line names one by its place there.
+    """
 
     file: Path
     leases: Path
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Nobody else's for the block: of two coordinators with one journal each would take the other's leases for its own.
+        """Lock the journal for the block.
 
-        The kernel lets go of it when its holder ends, however that ends. Where the file system knows no locks, nothing is held.
+        Of two coordinators with one journal, each would take the other's leases for its own. The
+        kernel releases the lock when its holder ends, however that ends. If the file system does
+        not support locks, nothing is locked.
 
         Raises:
             BadInput: another coordinator has it.
@@ -55,7 +63,7 @@ class FileJournal:
             yield
 
     def start(self, run: str, started_at: str) -> None:
-        """Begin a journal of a run, in place of any that is there, and of its leases' folders.
+        """Start a journal of a run. It replaces an existing one, and the folders of its leases.
 
         A lease that dies would else seem to have brought what another run's lease of the same number left. Raises `CannotWrite`.
         """
@@ -77,12 +85,15 @@ class FileJournal:
         self._write({"event": "delivered", **_order(ended.order), "began_s": ended.began_s, "ended_s": ended.ended_s})
 
     def lost(self, loss: Loss, took_s: float) -> None:
-        """An attempt came to nothing, or what it delivered doesn't count any more, after so many seconds of its slot."""
+        """Record a lost attempt, or one whose results don't count any more.
+
+        `took_s` are the seconds of its slot.
+        """
         said = {"lease": loss.lease, "attempt": loss.attempt, "slot": loss.slot, "reason": loss.reason, "took_s": took_s}
         self._write({"event": "lost", **said})
 
     def folder(self, order: Order) -> Path:
-        """Where an attempt's documents lie."""
+        """Return the folder of an attempt's documents."""
         return self.leases / f"{order.lease.number}-{order.attempt}"
 
     @property

@@ -13,7 +13,7 @@ from ci_bench.fleet.protocol import Ended, Order, Slot
 
 LOG = "lease.log"
 DOCUMENTS = ("results.json", "base/results.json")
-"""What a lease leaves in its folder."""
+"""The files that a lease leaves in its folder."""
 STARTER = "CI_BENCH_LEASE_STARTER"
 """The process that started a lease, in the lease's environment: it ends with that one."""
 TAIL = 600
@@ -49,7 +49,7 @@ class LocalEngine:
         return [Slot(name=device) for device in self.devices]
 
     def submit(self, order: Order) -> None:
-        """Start the process; it leads a group of its own, so that all that it starts can be ended."""
+        """Start the process; it leads its own group, so all its children can be ended."""
         folder = self.folder(order)
         began_s = time.monotonic()
         try:
@@ -97,7 +97,10 @@ class LocalEngine:
 
 
 def _ended(running: _Running) -> Ended:
-    """What a process left. Whether its documents may count is not said here: a case that failed is a result, too."""
+    """Return the result of a process.
+
+    It does not decide if the documents may count: a case that failed is a result, too.
+    """
     there = (running.folder / "results.json").exists()
     return Ended(
         order=running.order,

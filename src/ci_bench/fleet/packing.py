@@ -1,4 +1,4 @@
-"""Which launches make a lease: long enough that its start is a small part of it, short enough that no slot waits for another.
+"""Pack launches into leases: long enough to start cheaply, short enough that no slot waits.
 
 Pure. Durations are expectations, of an earlier run or all alike; they decide about waiting, and nothing about verdicts.
 """
@@ -12,20 +12,29 @@ PIECES = (0.5, 0.25)
 """The shares of what falls to one slot that its first leases have (factoring: Hummel, Schonberg & Flynn 1992,
 https://doi.org/10.1145/135226.135232)."""
 LAST = 3
-"""Into how many leases a slot the rest is cut. Their sizes fall from a multiple of the mean to `SHORTEST`: a slot that is free
-early takes a longer one, so that all end together (trapezoid self-scheduling: Tzeng & Ni 1993,
-https://doi.org/10.1109/71.205655)."""
+"""The number of leases per slot that the rest is cut into.
+
+Their sizes fall from a multiple of the mean to `SHORTEST`: a slot that is free early takes a longer
+one, so all end together (trapezoid self-scheduling: Tzeng & Ni 1993,
+https://doi.org/10.1109/71.205655).
+"""
 SHORTEST = 0.5
-"""How long the last lease lasts, of what a lease takes besides its cases. Their mean is no less than all of that."""
+"""The size of the last lease, as a share of a lease's time besides its cases.
+
+The mean of all leases is at least that time.
+"""
 FALL = 3
-"""They fall with this power of their place from the end, so slower and slower: where they fell evenly, as a trapezoid's, those
-that were begun last but the shortest were longer than what was left for a slot."""
+"""The power of the place from the end with which sizes fall, so slower and slower.
+
+With an even fall, as a trapezoid's, the leases started last, except the shortest, were longer than
+what was left for a slot.
+"""
 USUAL_S = 30.0
-"""What a launch of a case is taken to last (both sides) where nothing is known of any."""
+"""The assumed duration of a case's launch (both sides) if no case has a known one."""
 
 
 def expectations(cases: Sequence[str], known_s: Mapping[str, float]) -> dict[str, float]:
-    """How long a launch of each case lasts (s): as before, else as the median of the others."""
+    """Return each case's duration of a launch (s): as earlier, else as the median of the others."""
     spent = sorted(seconds for name in cases if (seconds := known_s.get(name)) is not None and seconds > 0)
     usual = spent[len(spent) // 2] if spent else USUAL_S
     return {name: seconds if (seconds := known_s.get(name, 0.0)) > 0 else usual for name in cases}
@@ -43,8 +52,9 @@ def pack(
 ) -> list[Lease]:
     """Leases of one launch each for `launches` launches of all cases, from `first` on, the longest lease first.
 
-    Longest processing time first into leases of falling sizes (`PIECES`, `LAST`), which on average last no less than `start_s`:
-    that is what a lease takes besides its cases. Each launch of a case is in a lease of its own, for different slots to take.
+    Longest processing time first into leases of falling sizes (`PIECES`, `LAST`). On average these
+    last at least `start_s`, the time of a lease besides its cases. Each launch of a case is in a
+    separate lease, for different slots to take.
     """
     total = sum(expected_s[name] for name in cases)
     beside = max(1, -(-slots // max(launches, 1)))
@@ -62,7 +72,10 @@ def pack(
 
 
 def _capacities(share_s: float, beside: int, start_s: float) -> list[float]:
-    """The sizes of the leases (s) of so many slots, the largest first, without those that would be too short."""
+    """Return the sizes of the leases (s) of a number of slots, the largest first.
+
+    Those that would be too short are left out.
+    """
     first = [piece * share_s for piece in PIECES if piece * share_s >= 2 * start_s]
     rest_s = share_s - sum(first)
     last = max((count for count in range(1, LAST + 1) if rest_s / count >= start_s), default=1)
@@ -74,7 +87,10 @@ def _capacities(share_s: float, beside: int, start_s: float) -> list[float]:
 
 
 def _spread(cases: Sequence[str], capacities: Sequence[float], expected_s: Mapping[str, float]) -> Iterator[list[str]]:
-    """Each case, in this order, to the part that then has the most room, so that short parts get short cases."""
+    """Assign each case, in this order, to the part that then has the most room.
+
+    Short parts get short cases.
+    """
     parts: list[list[str]] = [[] for _ in capacities]
     heap = [(-capacity, place) for place, capacity in enumerate(capacities)]
     heapify(heap)

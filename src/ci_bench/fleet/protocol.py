@@ -1,7 +1,8 @@
-"""What a fleet's engine is asked for, and what it answers. An engine starts work and says how it ended; it decides nothing.
+"""The requests to a fleet's engine, and its answers.
 
-A lease is some launches of some cases, measured with both sides on one slot, and never split. A slot is one device of a machine,
-with one lease at a time. What is identical is decided by what was measured of it, never by a label.
+An engine starts work and reports its end; it decides nothing. A lease is some launches of some
+cases, measured with both sides on one slot, and never split. A slot is one device of a machine,
+with one lease at a time. Measurements decide which machines are identical, never labels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 EVERY = "*"
-"""In place of a slot's name: all of them."""
+"""All slots, instead of a slot's name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,7 +24,10 @@ class Slot:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lease:
-    """So many `launches` of these cases, by id. `first` is the number of the first of them among all launches of its cases."""
+    """A number of `launches` of these cases, by id.
+
+    `first` is the number of the first of them among all launches of its cases.
+    """
 
     number: int
     cases: tuple[str, ...]
@@ -43,7 +47,7 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
-    """How an attempt ended: the folder with its documents, or why there is none (`reason`).
+    """The end of an attempt: the folder with its documents, or why it has none (`reason`).
 
     `began_s` and `ended_s` are when the slot was busy with it, by one clock for all (s).
     """
@@ -56,13 +60,13 @@ class Ended:
 
 
 class Engine(Protocol):
-    """Who measures leases. `close` ends what still runs."""
+    """Runs leases. `close` ends what still runs."""
 
     def slots(self) -> Sequence[Slot]:
         """The slots that are there now. One that is gone is lost, with what it was measuring."""
 
     def submit(self, order: Order) -> None:
-        """Begin an attempt on the slot that it names, which is free; returns at once."""
+        """Start an attempt on the slot that it names, which is free; does not block."""
 
     def finished(self, timeout_s: float) -> Sequence[Ended]:
         """The attempts that have ended since the last call, each once; waits for one, but no longer than this."""

@@ -1,9 +1,9 @@
 """The engine of a Ray cluster: a task for each lease, bound to one node, with one GPU (or CPU) of it. Needs the extra `ray`.
 
-Ray places, and says when a node is lost; it never runs a lease twice by itself, since what is lost has to be evidence. A label
-that no node has would wait for ever in Ray, so the coordinator looks first. Exclusivity is Ray's book-keeping: the lock on the
-device (`engine.machine.lock`) holds besides. Documents come back as bytes, so that nodes need no folder in common for them, and
-are read as a stranger's.
+Ray places leases, and reports lost nodes. It never runs a lease twice, since a loss has to be
+evidence. A label that no node has would wait for ever in Ray, so the coordinator looks first.
+Exclusivity is Ray's book-keeping: the lock on the device (`engine.machine.lock`) holds besides.
+Documents come back as bytes, so nodes need no shared folder for them, and are read as a stranger's.
 """
 
 import tempfile
@@ -25,7 +25,7 @@ _SHORT = 12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Brought:
-    """What a lease left on its node: documents by name, or why there are none."""
+    """The result of a lease from its node: documents by name, or the reason for their absence."""
 
     documents: Mapping[str, bytes]
     reason: str = ""
@@ -34,9 +34,10 @@ class Brought:
 def measure_here(
     command: Sequence[str], environ: Mapping[str, str], here: str, cargo: Mapping[str, bytes] | None = None
 ) -> Brought:
-    """Runs on the node: the command, with a folder of its own that is removed; ``{folder}`` in it is that folder.
+    """Run the command on the node, with its own folder that is removed.
 
-    What came along (`cargo`, by name) lies in there, and then the command starts there, too.
+    ``{folder}`` in it is that folder. The files in `cargo`, by name, are put in there, and then the
+    command starts there, too.
     """
     import os
 
@@ -152,7 +153,11 @@ class RayEngine:
         )
 
     def _bury(self, node: str) -> None:
-        """Ray lists a dead node as alive for a while, where all leases are lost at once. One that comes back has a new id."""
+        """Mark a node as dead.
+
+        Ray lists a dead one as alive for a while, and every lease is lost there immediately. A node
+        that comes back has a new id.
+        """
         self._dead.add(node)
         self._seen_at_s = -1e9
 

@@ -36,7 +36,7 @@ NOT_MEASURED = "lease"
 
 
 def launches_s(head: Results) -> dict[str, float]:
-    """How long a launch of each case took, both sides (s)."""
+    """Return how long a launch of each case took, both sides (s)."""
     found: dict[str, float] = {}
     for row in head.cases:
         launches = max((len(metric.launches) for metric in row.metrics), default=0)
@@ -148,7 +148,10 @@ class Session:
             yield from differences(self.pairs[0], pair)
 
     def still_open(self, look: int) -> Collection[str]:
-        """The cases that need more than so many launches, as the rule says of all that was measured so far."""
+        """Return the cases that need more than this many launches.
+
+        The rule decides by all measurements so far.
+        """
         if not self.pairs or self.config.run.sampling is Sampling.FIXED:
             return ()
         merged = merge(self.pairs)

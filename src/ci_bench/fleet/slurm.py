@@ -1,9 +1,10 @@
 """The engine of a Slurm cluster: a job for each lease, exclusive on one node. Needs the extra `slurm` and a shared folder.
 
-Slots are nodes, named by `sinfo`, so that a slot can be set aside and measured launches know their device. submitit writes the
-batch file, submits it and cancels it; what became of a job is asked of `squeue`, because submitit asks `sacct`, which a cluster
-without accounting lacks. Slurm never requeues a lease, since what is lost has to be evidence. A job's pickled return value is
-never loaded: documents count, and are read as a stranger's.
+Slots are nodes, named by `sinfo`, so a slot can be set aside and measured launches know their
+device. submitit writes the batch file, submits it and cancels it. `squeue` reports the state of a
+job, because submitit asks `sacct`, which a cluster without accounting lacks. Slurm never requeues a
+lease, since a loss has to be evidence. A job's pickled return value is never loaded: documents
+count, and are read as a stranger's.
 """
 
 import re
@@ -27,7 +28,7 @@ Ask = Callable[[Sequence[str]], str]
 FREE = {"idle"}
 ABLE = FREE | {"alloc", "allocated", "comp", "completing", "mix", "mixed", "plnd", "planned", "resv", "reserved"}
 DRAINING = {"drng", "draining"}
-"""A job that runs there goes on; no other one begins."""
+"""A job that runs there continues; no other one starts."""
 LIVING = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"}
 NEVER = {
     *("PartitionTimeLimit", "PartitionNodeLimit", "PartitionDown", "PartitionInactive", "BadConstraints", "JobHeldAdmin"),
@@ -35,7 +36,10 @@ NEVER = {
 }
 """Reasons for which a job waits until somebody changes the cluster or the job."""
 PASSED_ON = ("PATH", "HOME", "USER", "LANG", "PYTHONPATH", "LD_LIBRARY_PATH")
-"""What of the submitting environment starts Python on a node. The lease's own environment travels with its command."""
+"""Variables of the submitting environment that start Python on a node.
+
+The lease's own environment travels with its command.
+"""
 ANSWER_S = 60.0
 _SINFO = ("sinfo", "--noheader", "--Node", "--format=%N|%P|%t|%b|%G")
 _SQUEUE = ("squeue", "--noheader", "--me", "--states=all", "--format=%i|%T|%r")
@@ -43,7 +47,7 @@ _SQUEUE = ("squeue", "--noheader", "--me", "--states=all", "--format=%i|%T|%r")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """What a job asks Slurm for; an empty word is left to the cluster. `time` is in minutes."""
+    """A job's requirements to Slurm; an empty word is left to the cluster. `time` is in minutes."""
 
     partition: str = ""
     constraint: str = ""
@@ -77,7 +81,9 @@ def _minutes(value: str) -> int:
 
 
 def _features(constraint: str) -> tuple[Callable[[Sequence[bool]], bool], tuple[str, ...]]:
-    """Whether all of some features are wanted or any, and which: nodes are looked for before anything is submitted.
+    """Return whether all or any of some features are required, and their names.
+
+    Nodes are looked for before anything is submitted.
 
     Raises:
         BadInput: the constraint counts nodes, or is nested: a lease is one node.
@@ -216,7 +222,7 @@ class SlurmEngine:
     def _look(self) -> None:
         """Ask for nodes, and cancel what waits for one that is gone: the coordinator has it measured elsewhere.
 
-        Nobody may have seen that it was gone, though, once it is back: then `finished` tells.
+        Its absence may remain unnoticed, though, until it is back: then `finished` reports it.
         """
         now = time.monotonic()
         if now - self._seen_at_s < self.pause_s:
@@ -284,7 +290,10 @@ class SlurmEngine:
         return [self._end(name, reason) for name, reason in verdicts if reason is not None]
 
     def _verdict(self, out: _Out, state: str, why: str) -> str | None:
-        """Why a job brought nothing, or an empty word where it did; `None` where that isn't known yet."""
+        """Return why a job failed, or an empty word if it did not.
+
+        `None` if that isn't known yet.
+        """
         now = time.monotonic()
         if out.began_s is None and (out.folder / LOG).exists():
             out.began_s = now
@@ -302,7 +311,7 @@ class SlurmEngine:
         return f"Slurm says of job {out.job.job_id} on {out.order.slot}: {said}; {tail(out.folder / LOG)}"
 
     def _end(self, name: str, reason: str) -> Ended:
-        """The time in Slurm's queue is no time of the node."""
+        """Return the end of a job. Time in Slurm's queue is not time of the node."""
         out, now = self._out.pop(name), time.monotonic()
         began_s = now if out.began_s is None else out.began_s
         return Ended(order=out.order, began_s=began_s, ended_s=now, folder=None if reason else out.folder, reason=reason)

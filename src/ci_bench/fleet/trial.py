@@ -1,6 +1,7 @@
 """One lease of one case on every slot that is there: whether each can measure, and whether all are one kind of machine.
 
-What comes back is read as that of a gate is. Nothing is judged: a trial says which slots a gate can use, before it is begun.
+The documents are read as those of a gate are. Nothing is judged: a trial shows which slots a gate
+can use, before it starts.
 """
 
 from collections import Counter
@@ -19,7 +20,10 @@ POLL_S = 1.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tried:
-    """What became of a slot's lease: how long it took (s), and what is wrong; an empty word where nothing is."""
+    """The result of a slot's lease: its duration (s), and its fault.
+
+    An empty word if it has none.
+    """
 
     slot: Slot
     took_s: float
@@ -28,17 +32,17 @@ class Tried:
 
     @property
     def identity(self) -> Mapping[str, Fact]:
-        """What was measured of the machine."""
+        """Return the measured identity of the machine."""
         return self.pair.head.environment.identity if self.pair is not None else {}
 
 
 def try_slots(
     engine: Engine, case: str, *, run: str, read: Callable[[Path], Pair], clock: Callable[[], float], limit_s: float
 ) -> tuple[Tried, ...]:
-    """Measure a case on every slot at once, and wait for `limit_s` seconds at most.
+    """Measure a case on every slot simultaneously, and wait for `limit_s` seconds at most.
 
     Raises:
-        CannotPlace: there is no slot.
+        CannotPlace: no slot exists.
     """
     slots = {slot.name: slot for slot in engine.slots()}
     if not slots:
@@ -54,7 +58,7 @@ def try_slots(
 
 
 def _wait(engine: Engine, orders: Mapping[str, Order], *, clock: Callable[[], float], limit_s: float) -> dict[str, Ended]:
-    """How each attempt ended; those that are not there gave no answer."""
+    """Return the end of each attempt; missing ones gave no answer."""
     until, ended = clock() + limit_s, dict[str, Ended]()
     while len(ended) < len(orders) and clock() < until:
         ended |= {each.order.slot: each for each in engine.finished(POLL_S) if each.order in orders.values()}
@@ -78,7 +82,7 @@ def _read(slot: Slot, order: Order, ended: Ended | None, *, run: str, read: Call
 
 
 def _trouble(pair: Pair, order: Order, run: str) -> str:
-    """Why a gate could not use these documents; empty where it could."""
+    """Return why a gate could not use these documents; empty if it could."""
     wanted = results.Lease(run=run, number=order.lease.number, attempt=order.attempt)
     if pair.head.run.lease != wanted or pair.base is None or pair.head.run.state is not RunState.COMPLETE:
         return "its documents are not those of its lease"
