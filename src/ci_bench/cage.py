@@ -1,7 +1,8 @@
-"""What a container that runs code under test is started with, whoever starts it: values in, arguments of ``docker run`` out.
+"""Return the ``docker run`` arguments of a container for code under test.
 
-The action's steps import this by its path, on the runner's own Python: standard library only, 3.9 or newer. Which folders and
-variables a container gets is its starter's to say; what none gets is here.
+The action's steps import this module by its path, on the runner's own Python: standard library
+only, 3.9 or newer. The caller chooses the folders and variables that a container gets; this module
+holds the restrictions of every container.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ NO_NETWORK = "--network=none"
 PROXIES = tuple(one for kind in ("HTTP", "HTTPS", "FTP", "ALL", "NO") for one in (f"{kind}_PROXY", f"{kind.lower()}_proxy"))
 """The variables that docker's client gives to every container where its configuration has proxies."""
 POWERS = ("CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID")
-"""What root needs to start and end processes of other users, and to hand files over. The code under test has none of it."""
+"""The capabilities root needs to start and stop processes of other users and to hand over files.
+
+The code under test has none of them.
+"""
 
 GPU_WAYS = ("cdi", "gpus", "runtime")
 """CDI (``--device nvidia.com/gpu=…``), the toolkit's hook (``--gpus``), NVIDIA's runtime, in the order they are tried."""
@@ -40,12 +44,12 @@ def mount(source: str, target: str, *, writable: bool = False) -> tuple[str, str
 
 
 def can_be_mounted(path: str) -> bool:
-    """Whether docker reads a path as one value: a mount is a line of CSV."""
+    """Return whether docker reads a path as one value: a mount is a line of CSV."""
     return not any(character in path for character in ',"\n')
 
 
 def names(variables: Iterable[str]) -> list[str]:
-    """Variables by name alone: their values are in no list of processes."""
+    """Return arguments that pass variables by name only, so no process list shows their values."""
     return [part for one in variables for part in ("-e", one)]
 
 
@@ -55,7 +59,7 @@ def no_proxies(kept: Collection[str] = ()) -> list[str]:
 
 
 def is_gpu_selection(text: str) -> bool:
-    """Whether this names GPUs, and nothing else."""
+    """Return whether the text names only GPUs."""
     return bool(_SELECTION.fullmatch(text))
 
 
@@ -63,7 +67,7 @@ def gpu_arguments(selection: str, way: str) -> tuple[str, ...]:
     """The arguments that give a container these GPUs, on a host that is set up in this way."""
     if selection == "none":
         return NO_GPUS
-    if way == "gpus":  # docker reads the value as a line of CSV, so that a comma needs quotes
+    if way == "gpus":  # docker reads the value as a line of CSV, so a comma needs quotes
         return ("--gpus", f'"{selection}"' if selection.startswith("device=") else selection)
     ids = _ids(selection)
     if way == "cdi":

@@ -1,1 +1,1 @@
-"""What a GPU and its driver are like for measuring, in sections: `probes` measures, `sections` judges, `check` runs them."""
+"""Check a GPU for measuring. `probes` measures, `sections` judges, `check` runs them."""

@@ -1,6 +1,6 @@
-"""Runs the sections of `ci-bench gpu-check` in processes of their own, and tells what they found: a table, and a document.
+"""Run the sections of `ci-bench gpu-check` in separate processes; report a table and a document.
 
-Owns who waits how long for whom, and the device's lock meanwhile; imports no torch.
+Owns the time limits of all processes, and the device's lock meanwhile; imports no torch.
 """
 
 import json
@@ -35,7 +35,7 @@ GRACE_S = 15.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """What came of one section. `figures` is empty where it failed, for the reason in `found`."""
+    """The result of one section. `figures` is empty if it failed, for the reason in `found`."""
 
     section: Section
     found: Found
@@ -45,9 +45,9 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One go over the sections that are wanted, on one device. `observe` is told of each before it begins.
+    """One pass over the requested sections, on one device. `observe` is called before each.
 
-    `starting` is told before torch is imported, with the seconds that may take.
+    `starting` is called before torch is imported, with the seconds that may take.
 
     `start_s` is how long the process that has torch may take to start, `grace_s` how much longer than its own limit a section's
     word is waited for.
@@ -114,7 +114,10 @@ class _Probing:
         self._words.close()
 
     def ask(self, section: Section) -> Mapping[str, Any]:
-        """Return the answer for a section. If torch has to be imported first, that has a limit of its own, and is said."""
+        """Return the answer for a section.
+
+        If torch has to be imported first, that is announced and has a separate limit.
+        """
         if self._serving is None and (error := self._start()):
             return {"error": error}
         assert self._serving is not None  # noqa: S101 - it was started
@@ -168,7 +171,10 @@ class _Probing:
 
 
 def _line_within(stream: IO[bytes], seconds: float) -> Mapping[str, Any] | None:
-    """The next line; `None` where none came in time, or none can come, or it is no answer."""
+    """Return the next line's answer.
+
+    `None` if none came in time, none can come, or it is not an answer.
+    """
     with selectors.DefaultSelector() as waiting:
         waiting.register(stream, selectors.EVENT_READ)
         if not waiting.select(seconds):
@@ -194,12 +200,12 @@ def _row(section: Section, answer: Mapping[str, Any]) -> Row:
 
 
 def passed(rows: Sequence[Row]) -> bool:
-    """Whether nothing is wrong with this card."""
+    """Return whether the card has no fault."""
     return bool(rows) and all(row.found.outcome is not Outcome.FAIL for row in rows)
 
 
 def document(rows: Sequence[Row], *, device: str, tool_version: str, started_at: str) -> dict[str, Any]:
-    """What can be attached to an issue; its schema is schemas/gpu-check.json."""
+    """Return a document to attach to an issue; its schema is schemas/gpu-check.json."""
     sections = [
         {
             "name": row.section.name,

@@ -1,6 +1,7 @@
 """The measurements of `ci-bench gpu-check`, each in a fresh process, on the device that it is given. `sections` judges them.
 
-Times are those of the engine's own clock wherever it has one, so that what is tried here is what measures there.
+Times come from the engine's own clock wherever it has one, so the checks use the same clock as
+measurements.
 """
 
 import os
@@ -25,18 +26,18 @@ from ci_bench.gpus.protocol import Gpu, GpuUnreachable
 from ci_bench.suites.base import Compiler
 
 STEP_S = 2e-4
-"""How long a step of the probes takes at least, on the device."""
+"""The least duration of a step of the probes, on the device."""
 MOST_SIZE = 8192
 PAUSE_S, RAMP_S, SETTLED = 3.0, 2.0, 0.02
 TURNS, STEPS = 10, 10
 LOOK_S = 0.005
 FLUSHED_CALLS = 200
 LONGEST_S = 1.0
-"""What events that tell no two spans apart are said to resolve: none of those tried is as long."""
+"""The reported resolution of events that distinguish no two spans: every tried span is shorter."""
 
 
 def _sleep(cycles: int) -> None:
-    """Keep the device busy for so many of its cycles."""
+    """Keep the device busy for a number of its cycles."""
     torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call] # noqa: SLF001 - torch's own tests have nothing better
 
 
@@ -64,7 +65,10 @@ def _taken_s(clock: CudaClock, call: Callable[[], object], *, calls: int = 20) -
 
 
 def _device_s(clock: CudaClock, call: Callable[[], object], *, calls: int) -> float | None:
-    """Seconds of a call by the device's clock, the median of five samples; `None` if events do not resolve so many calls."""
+    """Return seconds of a call by the device's clock, the median of five samples.
+
+    `None` if events do not resolve this many calls.
+    """
     program: Any = _Program(call)
     clock.take(program, calls=3)
     known = [one.device_s for one in (clock.take(program, calls=calls) for _ in range(5)) if one.device_s is not None]
@@ -84,7 +88,7 @@ def _product(device: str) -> Callable[[], object]:
 
 @contextmanager
 def _gpu(device: str) -> Iterator[Gpu | None]:
-    """What tells of the card; `None` where nothing does."""
+    """Open the card's driver interface; `None` if it is missing."""
     try:
         gpu = vendors.open_gpu(str(torch.cuda.get_device_properties(device).uuid))
     except GpuUnreachable:
@@ -142,7 +146,7 @@ def events(device: str) -> Figures:
 
 
 def fence(device: str) -> Figures:
-    """What it takes to wait for a GPU that has nothing to do, by the clock that allows for it."""
+    """Time the wait for an idle GPU, by the clock that allows for it."""
     return {"fence_s": CudaClock(torch.cuda, device).least_sample_s() / FENCE_SHARE}
 
 
@@ -213,8 +217,8 @@ def _take_turns_as_ordered(device: str, orders: int, answers: int) -> None:
 def flush(device: str) -> Figures:
     """Time a call that reads what fits into the cache, with and without the cache overwritten before it.
 
-    By the device's clock only: a call of some microseconds takes longer to launch than to run. Each cold call has events of its
-    own, so it takes `FLUSHED_CALLS` of them to be resolved.
+    Only the device's clock is used: a call of some microseconds takes longer to launch than to run.
+    Each cold call has separate events, so it takes `FLUSHED_CALLS` of them to be resolved.
     """
     l2_bytes = flush_bytes(torch.cuda, device) // 2
     held = torch.ones(l2_bytes // 8, device=device)
@@ -265,7 +269,7 @@ def capture_graphs(device: str) -> Figures:
 
 
 def peaks(device: str) -> Figures:
-    """Three tensors, of which two are there at once, five times over."""
+    """Allocate three tensors, of which two exist simultaneously, five times over."""
     size, found = 8 << 20, []
     for _ in range(5):
         torch.cuda.synchronize(device)
@@ -292,7 +296,10 @@ def atomics(device: str) -> Figures:
 
 
 def energy(device: str) -> Figures:
-    """How often the counter moves, and the power under load. One thread works while another looks, as parent and worker do."""
+    """Measure how often the counter moves, and the power under load.
+
+    One thread works while another looks, as parent and worker do.
+    """
     call = _product(device)
     with _gpu(device) as gpu:
         if gpu is None:
@@ -325,7 +332,10 @@ def caches(device: str) -> Figures:
 
 
 def _compiled_s(device: str, cache: str) -> float:
-    """Seconds of a call of what inductor made of a small function, in a process and with a cache of its own."""
+    """Return the seconds of a call of inductor's code for a small function.
+
+    It runs in a separate process with a separate cache.
+    """
     receiver, sender = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -18,7 +18,7 @@ FENCE_S = 1e-3
 WARM_UP_S = 10.0
 """`run.warmup_s`, where warm-up gives up waiting for a steady state."""
 SLOWED = 0.05
-"""How much slower steps may be beside another resident process than alone."""
+"""How much slower steps may be next to another resident process."""
 COLDER = 0.95
 """A call with a cold cache that takes less than this share of a hot one was not timed right."""
 CLOCKS_APART = 0.02
@@ -32,7 +32,7 @@ MICROSECONDS_BELOW_S = 1e-3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """What a section's figures say, and what that means here, or what to do."""
+    """The statement of a section's figures, and its meaning here, or the remedy."""
 
     outcome: Outcome
     found: str
@@ -211,7 +211,7 @@ def _unchanged(figures: Figures) -> Found:
 
 
 UNCHANGED = Section(name="unchanged", asks="is unchanged code reported as unchanged?", limit_s=180.0, judge=_unchanged)
-"""The one that runs the whole engine, in processes of its own."""
+"""The section that runs the whole engine, in separate processes."""
 SECTIONS: tuple[Section, ...] = (
     Section(name="device", asks="which GPU is it, and can it be monitored?", limit_s=30.0, judge=_device),
     Section(name="events", asks="what is the resolution of events?", limit_s=20.0, judge=_events),

@@ -1,8 +1,8 @@
 """Runs probes as they are asked for, each in a fork of a process that has torch, and prints a line of JSON for each.
 
-``python -m ci_bench.gpu_check.serve DEVICE``, with lines ``NAME SECONDS`` on stdin. One that fails, dies or does not end within
-its seconds costs the others nothing: it is ended with all its processes. Nothing here touches the device, so that each fork makes
-a context of its own.
+``python -m ci_bench.gpu_check.serve DEVICE``, with lines ``NAME SECONDS`` on stdin. A probe that
+fails, dies or does not end within its seconds does not affect the others: it is ended with all its
+processes. Nothing here touches the device, so each fork makes its own context.
 """
 
 import json

@@ -1,1 +1,1 @@
-"""What GPUs say of themselves, one module for each vendor, all behind one protocol."""
+"""Read GPUs' state, one module for each vendor, all behind one protocol."""

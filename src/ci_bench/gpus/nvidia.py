@@ -1,8 +1,9 @@
 """NVIDIA's GPUs, by NVML (the package nvidia-ml-py) and CUDA's rules of numbering. The only module that knows either.
 
-torch and NVML number GPUs differently, so that a GPU is found by its UUID. CUDA's own rules decide which GPU is the first:
-`CUDA_VISIBLE_DEVICES` by index or by the beginning of a UUID, which ends at the first word that names none (CUDA C++ Programming
-Guide, CUDA environment variables), and the first part of a GPU that is divided (MIG User Guide: CUDA sees one part per process).
+torch and NVML number GPUs differently, so a GPU is found by its UUID. CUDA's own rules decide which
+GPU is the first: `CUDA_VISIBLE_DEVICES` by index or by the beginning of a UUID, which ends at the
+first word that names none (CUDA C++ Programming Guide, CUDA environment variables), and the first
+part of a GPU that is divided (MIG User Guide: CUDA sees one part per process).
 """
 
 import re
@@ -30,11 +31,14 @@ REASONS = {
     0x200: Reason(cause=Cause.OTHER, word="board_limit"),
     0x400: Reason(cause=Cause.OTHER, word="reliability"),
 }
-"""Why clocks are below what they could be: `nvmlClocksEventReason…` of NVML's API reference."""
+"""Reasons for reduced clocks: `nvmlClocksEventReason…` of NVML's API reference."""
 LEAST_DRIVERS = {"11": 450, "12": 525, "13": 580}
 """By CUDA's major version: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html."""
 EXCLUSIVE = {1: "compute mode EXCLUSIVE_THREAD", 3: "compute mode EXCLUSIVE_PROCESS"}
-"""Of `nvmlComputeMode_t`: the modes in which a second process is told that the GPU is busy."""
+"""Values of `nvmlComputeMode_t` with one process.
+
+A second one gets the error that the GPU is busy.
+"""
 MOST_PARTS = 16
 PREFIXES = ("GPU-", "MIG-")
 """Of UUIDs: of a whole GPU, and of a part of one."""
@@ -87,7 +91,7 @@ class Nvidia:
         raise GpuUnreachable(message)
 
     def look(self) -> Cards:
-        """NVIDIA's GPUs of this machine, or why there is no telling. Never fails."""
+        """Return NVIDIA's GPUs of this machine, or why they are unknown. Never fails."""
         nodes = tuple(sorted(str(path) for path in self.dev.glob("nvidia*") if _NODE.fullmatch(path.name)))
         try:
             with _opened(self.load) as nvml:
@@ -114,7 +118,10 @@ class Nvidia:
         return tuple(found)
 
     def advice(self, words: str, cards: Cards, toolkit_version: str) -> str:
-        """Why a torch that is built for CUDA cannot use a GPU, and what to do; empty if unknown."""
+        """Return why a torch that is built for CUDA cannot use a GPU, and what to do.
+
+        Empty if unknown.
+        """
         if "mismatch" in f"{words} {cards.trouble}".lower() or "803" in words:
             return f"the driver was updated while its kernel module stayed loaded ({words}): reboot the machine"
         least = LEAST_DRIVERS.get(toolkit_version.partition(".")[0], 0)
@@ -125,10 +132,11 @@ class Nvidia:
 
 
 class NvmlGpu:
-    """One GPU as NVML tells of it.
+    """One GPU through NVML.
 
-    A part of one has the clocks, heat and power of the `whole`, of which NVML tells nothing by the part's own handle. What
-    computes on it is its own. Its energy nobody counts: the whole's counter has the other parts in it.
+    A part of a GPU has the clocks, heat and power of the `whole`, which NVML does not report by the
+    part's own handle. The processes that compute on it are its own. Its energy is unknown: the
+    whole's counter includes the other parts.
     """
 
     def __init__(self, nvml: Any, handle: Any, whole: Any = None) -> None:
@@ -169,11 +177,14 @@ class NvmlGpu:
         return _asked(lambda: int(self._nvml.nvmlDeviceGetTemperature(self._chip, self._nvml.NVML_TEMPERATURE_GPU)))
 
     def ecc(self) -> bool | None:
-        """Whether memory errors are corrected."""
+        """Return whether memory errors are corrected."""
         return _asked(lambda: bool(self._nvml.nvmlDeviceGetEccMode(self._chip)[0]))
 
     def reasons(self) -> tuple[Reason, ...] | None:
-        """Why the clocks are held back now; the bits of reasons that are not known here as numbers."""
+        """Return why the clocks are held back now.
+
+        Unknown reasons are given as the numbers of their bits.
+        """
         mask = _asked(lambda: int(self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._chip)))
         if mask is None:  # the name before driver 535
             mask = _asked(lambda: int(self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._chip)))
@@ -192,7 +203,7 @@ class NvmlGpu:
         return _asked(lambda: frozenset(int(process.pid) for process in self._processes()))
 
     def bytes_by_pid(self) -> dict[int, int | None] | None:
-        """What each of these processes holds; `None` where the driver keeps that to itself."""
+        """Return the memory of each of these processes; `None` if the driver does not report it."""
         return _asked(lambda: {int(process.pid): process.usedGpuMemory for process in self._processes()})
 
     def _processes(self) -> Iterable[Any]:
@@ -201,7 +212,7 @@ class NvmlGpu:
 
 
 def _named(cards: Cards, word: str, environ: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The GPU or part that one word names: none where there is no such, `None` where that is not known."""
+    """Return the GPU or part that a word names: empty if none exists, `None` if that is unknown."""
     if re.fullmatch(r"[0-9]{1,4}", word):
         return _in_order(cards, environ, [int(word)] if int(word) < len(cards.cards) else [])
     everything = [uuid for card in cards.cards for uuid in (card.uuid, *card.parts)]
@@ -210,7 +221,10 @@ def _named(cards: Cards, word: str, environ: Mapping[str, str]) -> tuple[str, ..
 
 
 def _in_order(cards: Cards, environ: Mapping[str, str], numbers: Iterable[int]) -> tuple[str, ...] | None:
-    """CUDA puts the fastest first where not told otherwise, which is NVML's order only where all are alike."""
+    """Sort GPUs in CUDA's order.
+
+    The fastest is first by default, which is NVML's order only if all are alike.
+    """
     wanted = [cards.cards[number] for number in numbers]
     if wanted and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and len({card.name for card in cards.cards}) > 1:
         return None
@@ -257,7 +271,7 @@ def _parts(nvml: Any, handle: Any) -> Iterator[str]:
 def _asked(ask: Callable[[], _Answer]) -> _Answer | None:
     try:
         return ask()
-    except Exception:  # noqa: BLE001 - NVMLError, its version mismatch (which is none), or a function this version lacks
+    except Exception:  # noqa: BLE001 - NVMLError, its version mismatch (not one), or a function this version lacks
         return None
 
 

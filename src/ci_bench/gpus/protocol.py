@@ -1,8 +1,10 @@
-"""What is asked of a GPU, and of its vendor's software. Names no vendor: `vendors` has the table of them.
+"""The queries to a GPU, and to its vendor's software.
 
-Any question may go unanswered: the driver lacks the function, the GPU the sensor, the container the right. The answer is then
-`None`, whatever the vendor's library raised or returned; 0 is an answer. Units are in the names. Asking needs no torch, opens no
-context on the GPU and changes nothing. tests/gpus/test_contract.py holds every vendor in the table to this.
+Names no vendor: `vendors` has the table of them. Any question may go unanswered: the driver lacks
+the function, the GPU the sensor, the container the right. The answer is then `None`, whatever the
+vendor's library raised or returned; 0 is an answer. Units are in the names. Asking needs no torch,
+opens no context on the GPU and changes nothing. tests/gpus/test_contract.py holds every vendor in
+the table to this.
 """
 
 from collections.abc import Mapping
@@ -12,10 +14,13 @@ from typing import ClassVar, Protocol
 
 
 class Cause(StrEnum):
-    """Why clocks are below what they could be, in words that every vendor has. What follows from it is judged elsewhere."""
+    """Reasons for reduced clocks, in words that every vendor has.
+
+    The consequences are judged elsewhere.
+    """
 
     IDLE = "idle"
-    """There is nothing to do, so that the clocks say nothing about the work before."""
+    """The GPU is idle, so the clocks tell nothing about the earlier work."""
     POWER_CAP = "power cap"
     """At its power limit: a normal state of a loaded data-centre GPU."""
     THERMAL = "thermal"
@@ -60,16 +65,22 @@ class Gpu(Protocol):
         """The power limit in force."""
 
     def energy_j(self) -> float | None:
-        """Energy drawn in all since the driver was loaded: a counter, which starts anew with the driver. Take differences."""
+        """Return the energy since the driver was loaded: a counter that restarts with the driver.
+
+        Use differences.
+        """
 
     def temperature_c(self) -> int | None:
         """The temperature of the chip."""
 
     def ecc(self) -> bool | None:
-        """Whether memory errors are corrected."""
+        """Return whether memory errors are corrected."""
 
     def reasons(self) -> tuple[Reason, ...] | None:
-        """Why the clocks are held back now; empty where nothing holds them back. Words that are not known here are `OTHER`."""
+        """Return why the clocks are held back now; empty if nothing holds them back.
+
+        Unknown words are `OTHER`.
+        """
 
     def thermal_s(self) -> float | None:
         """For how many seconds in all, since the driver was loaded, heat has kept the clocks down: a counter."""
@@ -78,7 +89,7 @@ class Gpu(Protocol):
         """The processes that compute on it; in a container, their numbers may be those of the host."""
 
     def bytes_by_pid(self) -> Mapping[int, int | None] | None:
-        """How much of its memory each of these processes holds; `None` for one whose share is not known."""
+        """Return the memory of each of these processes; `None` for an unknown share."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,7 +122,7 @@ class Cards:
     nodes: tuple[str, ...] = ()
 
     def seen(self) -> str:
-        """What is here, in words; empty where there is no sign of a GPU."""
+        """Describe the GPUs that are present; empty without a sign of one."""
         if self.cards:
             names = ", ".join(dict.fromkeys(card.name or card.uuid for card in self.cards))
             return f"{len(self.cards)} GPU{'s' if len(self.cards) > 1 else ''} ({names}; driver {self.driver or 'unknown'})"
@@ -121,16 +132,16 @@ class Cards:
 
 
 class Vendor(Protocol):
-    """Whose GPUs these are: how they are found and opened, and the names that messages need.
+    """A vendor of GPUs: how they are found and opened, and the names that messages need.
 
     Importing a vendor's module imports no library of the vendor's: that happens in `open_gpu` and `look`.
     """
 
     name: ClassVar[str]
     library: ClassVar[str]
-    """What answers the questions, as users know it."""
+    """The source of the answers, as users know it."""
     toolkit: ClassVar[str]
-    """What torch has to be built for."""
+    """The toolkit that torch has to be built for."""
     torch_build: ClassVar[str]
     """The field of `torch.version` with the toolkit's version, `None` in other builds; the identity has it by the same name."""
     command: ClassVar[str]
@@ -150,10 +161,16 @@ class Vendor(Protocol):
         """
 
     def look(self) -> Cards:
-        """The GPUs of this vendor, or why there is no telling. Never fails, and leaves nothing open."""
+        """Return the GPUs of this vendor, or why they are unknown.
+
+        Never fails, and leaves nothing open.
+        """
 
     def visible(self, cards: Cards, environ: Mapping[str, str]) -> tuple[str, ...] | None:
         """The UUIDs that torch will number 0, 1, … in this environment; `None` where that cannot be known. Not guessed."""
 
     def advice(self, words: str, cards: Cards, toolkit_version: str) -> str:
-        """Why a torch that is built for the toolkit cannot use a GPU, and what to do, by torch's own words; empty if unknown."""
+        """Return why a torch that is built for the toolkit cannot use a GPU, and what to do.
+
+        Based on torch's own words; empty if unknown.
+        """

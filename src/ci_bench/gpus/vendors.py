@@ -1,6 +1,7 @@
-"""The table of vendors, and what is asked of all of them in turn. Another vendor is one module beside this one, and a line here.
+"""The table of vendors, and queries to all of them in turn.
 
-Which vendor a GPU is of, nobody has to say: a UUID belongs to the vendor whose library knows it, and a build of torch to the one
+Another vendor is one module next to this one, and a line here. A GPU's vendor needs no
+configuration: a UUID belongs to the vendor whose library knows it, and a build of torch to the one
 whose toolkit it was made for.
 """
 
@@ -36,7 +37,10 @@ def look() -> tuple[Cards, ...]:
 
 
 def torch_builds(version: object) -> dict[str, str]:
-    """What torch was built for, by the names that the identity has: read from `torch.version`; empty in a build for the CPU."""
+    """Return torch's build versions by the names that the identity has.
+
+    They are read from `torch.version`; empty in a build for the CPU.
+    """
     found = {vendor.torch_build: getattr(version, vendor.torch_build, None) for vendor in VENDORS}
     return {name: str(toolkit_version) for name, toolkit_version in found.items() if toolkit_version is not None}
 
