@@ -38,7 +38,10 @@ class Attachments:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def take(self, case: Case, scratch: Path) -> Mapping[str, Fact]:
-        """Keep what a stage of the case left in its scratch folder; a file of the same name is replaced. Returns the facts."""
+        """Store the files that a stage of the case left in its scratch folder.
+
+        A file of the same name is replaced. Returns the facts.
+        """
         left = scratch / ATTACHMENTS
         if left.is_symlink() or not left.is_dir():
             return {}
@@ -48,7 +51,10 @@ class Attachments:
         return told
 
     def _keep(self, source: Path, place: Path) -> str:
-        """Copy one file. Returns its path from the results' folder, or why it was not kept."""
+        """Copy one file.
+
+        Returns its path from the results' folder, or the reason why it was not stored.
+        """
         if not NAME.fullmatch(source.name):
             return "not kept: a name has letters, digits, dots, dashes and underscores"
         try:

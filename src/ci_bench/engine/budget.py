@@ -46,7 +46,7 @@ class ColdCompilations:
         return repeated_s + spent_s / times <= self.limit_s
 
     def note(self, case: Case, stage: Stage, took_s: float) -> None:
-        """Add what a stage took on all sides, if it compiles cold."""
+        """Add a stage's duration on all sides, if it compiles cold."""
         if stage.cache is Cache.COLD:
             spent_s, times = self.taken.get((case.id, stage), (0.0, 0))
             self.taken[case.id, stage] = spent_s + took_s, times + 1
@@ -56,8 +56,9 @@ class ColdCompilations:
 class Budget:
     """The time of one run, in seconds; without a `limit_s` everything fits.
 
-    `usual_s` is how long the first launch of a case took in an earlier run, by its id. `since` is when the device was held, by
-    `clock`; `start_s` is what came before the first case of the latest launch; `took_s` holds the latest duration of each stage.
+    `usual_s` is the duration of a case's first launch in an earlier run, by its id. `since` is the
+    time when the device was locked, by `clock`; `start_s` is the time before the first case of the
+    latest launch; `took_s` holds the latest duration of each stage.
     """
 
     limit_s: float | None
@@ -130,7 +131,7 @@ class Budget:
 
 
 def _most_telling_first(launch_s: Mapping[str, float], asked: Mapping[str, OpenCase]) -> Iterator[tuple[str, int]]:
-    """Cases with how many launches of them are to fit: what looks worse to its verdict, then every case once more."""
+    """Yield cases with their number of launches to fit: those that look worse, then all once."""
     worse = [(name, asked[name].worse) for name in launch_s if name in asked and asked[name].worse]
     yield from sorted(worse, key=lambda one: one[1] * launch_s[one[0]])
     yield from ((name, 1) for name in sorted(launch_s, key=launch_s.__getitem__))

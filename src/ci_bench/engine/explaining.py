@@ -1,7 +1,8 @@
-"""Has workers find out what the steps of some arms consist of, once all samples are taken; the judge says which arms those are.
+"""Explain the steps of some arms in workers, once all samples are taken.
 
-Owns the order (both sides of an arm, one after the other), the budget, and that nothing which goes wrong here changes how a case
-ended or what was measured: an arm that cannot be explained has a profile that says why.
+The judge selects the arms. Owns the order (both sides of an arm, one after the other) and the
+budget. An error here changes neither a case's status nor its measurements: an arm that cannot be
+explained has a profile with the reason.
 """
 
 import logging
@@ -69,7 +70,7 @@ def _can_explain(run: SideRun, case: Case) -> bool:
 class Explaining:
     """Explains arms on all sides within `budget_s`, by `clock` (s). `observe` is the display; `launch` numbers the tasks.
 
-    `whose` is the option that the budget is of: `run.explain_s`, or what `run.budget_s` has left.
+    `whose` is the option that limits the budget: `run.explain_s`, or the rest of `run.budget_s`.
     """
 
     runs: Sequence[SideRun]
@@ -82,7 +83,7 @@ class Explaining:
     _begun: float = field(default=0.0, init=False)
 
     def explain(self, wanted: Sequence[Unexplained]) -> None:
-        """Each arm in turn; once the budget is spent, those that are left say so."""
+        """Explain each arm in turn; once the budget is spent, the remaining ones record that."""
         self._begun = self.clock()
         for number, one in enumerate(wanted):
             sides = [run for run in self.runs if self._is_there(run, one)]
@@ -107,7 +108,7 @@ class Explaining:
         )
 
     def _explain(self, one: Unexplained, run: SideRun, *, limit_s: float) -> None:
-        """One arm on one side; both sides of the last arm share what is left."""
+        """Explain one arm on one side; both sides of the last arm share the remaining time."""
         if limit_s < LEAST_S:
             reason = f"the budget of {self.budget_s:g} s for explaining was spent; raise {self.whose}"
             run.ledger = run.ledger.with_profile(one.case, unknown(one.arm, reason))
@@ -127,7 +128,10 @@ class Explaining:
         self._settle(one, run, ended, limit_s=limit_s)
 
     def _settle(self, one: Unexplained, run: SideRun, ended: Ended, *, limit_s: float) -> None:
-        """Enter the profile, as far as a document can hold it; whatever else the worker sent is dropped."""
+        """Record the profile, as far as a document can hold it.
+
+        The worker's other output is dropped.
+        """
         status, reason = explain(ended, limit_s=limit_s)
         logger.info("%s: explained %s of %s: %s in %.1f s", one.case.id, one.arm, run.side.name, status, ended.duration_s)
         if status is Status.TIMEOUT:

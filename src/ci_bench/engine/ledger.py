@@ -1,8 +1,8 @@
 """The ledger of a run: exactly one row per planned case, from the first moment on.
 
-A value with methods that return the next value; writing it to disk is the pipeline's business. Owns whether what a stage sent
-may enter the results (the document's own rules, put to one row): a plugin's mistake stays with its case, and the rest of the
-results stays readable.
+A value with methods that return the next value; the pipeline writes it to disk. Owns the check of a
+stage's output against the document's own rules, applied to one row. A plugin's mistake stays with
+its case, and the rest of the results stays readable.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -63,9 +63,10 @@ WAITING = Failure(stage="plan", arms=(), reason="the run ended before this case 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ledger:
-    """Rows by case id, in the order of the plan; and of how many launches a case has everything (`launches`), where any.
+    """Rows by case id, in the order of the plan.
 
-    `spent` is what went to no case, `measured_s` how long the device was held.
+    `launches` holds the number of complete launches of a case, if any. `spent` is time outside
+    cases, `measured_s` how long the device was locked.
     """
 
     rows: Mapping[str, CaseResult]
@@ -96,12 +97,15 @@ class Ledger:
         return counted.with_success(case) if self.is_open(case) else counted
 
     def resumed(self, earlier: "Ledger") -> "Ledger":
-        """This plan with what an interrupted run of it has: cases that ended as they did, whole launches of the others."""
+        """Return this plan with an interrupted run's results.
+
+        These are ended cases, and complete launches of the others.
+        """
         rows = {name: _resumed(row, earlier.rows[name], earlier.launches.get(name, 0)) for name, row in self.rows.items()}
         return replace(earlier, rows=rows)
 
     def with_evidence(self, case: Case, evidence: Evidence, *, duration_s: float, blocks: tuple[Block, ...] = ()) -> "Ledger":
-        """Add what a stage found out, what the machine was like meanwhile, and what it took."""
+        """Add a stage's evidence, the machine's condition meanwhile, and the time."""
         row = self.rows[case.id]
         return self._with(
             replace(
@@ -118,7 +122,7 @@ class Ledger:
         )
 
     def with_spent(self, *spent: Spent) -> "Ledger":
-        """Add what went to no case."""
+        """Add time outside cases."""
         return replace(self, spent=add_up((*self.spent, *spent)))
 
     def with_profile(
@@ -141,7 +145,7 @@ class Ledger:
     def with_failure(
         self, case: Case, status: Status, failure: Failure, *, duration_s: float = 0.0, spent: tuple[Spent, ...] = ()
     ) -> "Ledger":
-        """End a case otherwise than well; what it measured before is kept."""
+        """End a case with a failure; its earlier measurements are kept."""
         row = self.rows[case.id]
         ended = replace(row, status=status, failure=failure, duration_s=_longer(row, duration_s))
         return self._with(replace(ended, spent=add_up((*row.spent, *spent))))
@@ -160,7 +164,7 @@ class Ledger:
 
 
 def _resumed(planned: CaseResult, earlier: CaseResult, launches: int) -> CaseResult:
-    """Of a launch that was cut off nothing is kept: its samples would be there twice."""
+    """Drop everything of an interrupted launch: its samples would be there twice."""
     if earlier.status not in {Status.NOT_RUN, Status.OK}:
         return earlier
     if not launches:
@@ -176,7 +180,7 @@ def _resumed(planned: CaseResult, earlier: CaseResult, launches: int) -> CaseRes
 
 
 def _longer(row: CaseResult, duration_s: float) -> float | None:
-    """`None` as long as nothing of the case has run: zero would be a guess."""
+    """Add a duration. `None` as long as nothing of the case has run: zero would be a guess."""
     return round((row.duration_s or 0.0) + duration_s, 6) or None
 
 
@@ -200,7 +204,7 @@ def merge_parity(earlier: ParityEvidence | None, later: ParityEvidence | None) -
 
 
 def merge_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
-    """One metric per name and arm, its launches joined in the order given."""
+    """Return one metric per name and arm, its launches joined in the order given."""
 
     def key(metric: Metric) -> tuple[str, str]:
         return metric.name, metric.arm
@@ -210,7 +214,7 @@ def merge_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
 
 
 AS_VERIFIED = "as_verified"
-"""The check. It is there only where it fails."""
+"""The name of the check, which is present only if it fails."""
 
 
 def as_verified(verified: Mapping[str, FirstCall], timed: Mapping[str, FirstCall]) -> Iterator[Check]:

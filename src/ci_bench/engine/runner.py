@@ -53,14 +53,14 @@ StillOpen = Callable[[int, Measured], Mapping[str, OpenCase]]
 Asks = Callable[[CaseResult, CaseResult], bool]
 """The judge's decision on a conditional stage for base and head, or for the only remaining side."""
 ToExplain = Callable[[Measured], Mapping[str, Sequence[str]]]
-"""The judge's answer to: of which cases, by id, should the steps of which arms be explained, the most important first?"""
+"""The judge's decision: the cases, by id, with the arms to explain, the most important first."""
 Inspect = Callable[[bool], tuple[str, ...]]
 """Changes to protected files.
 
 After a launch only quickly inspected files are checked; in the end (true) all of them.
 """
 REACH = "reach"
-"""The stage that cases fail in where something was changed out of a side's reach."""
+"""The stage in which cases fail if something was changed out of a side's reach."""
 
 
 def intact(_everything: bool) -> tuple[str, ...]:  # noqa: FBT001 - the contract's signature
@@ -126,7 +126,7 @@ class Engine:
         """Measure all cases on all sides. `record` is called with a side, its machine and ledger whenever they changed.
 
         Raises:
-            MeasuringFailed: the machine cannot run the engine at all (no torch, no such device), or is not the one asked for.
+            MeasuringFailed: the machine cannot run the engine at all (no torch, no such device), or is not the requested one.
         """
         numbers = {case.id: number for number, (_, case) in enumerate(plan)}
         names, runs = [side.name for side in sides], []
@@ -172,12 +172,13 @@ class Engine:
 
 @dataclass(kw_only=True, slots=True)
 class _Jobs:
-    """One walk through the plan, passing over what an earlier run has of it; `begun` once this one measures.
+    """One walk through the plan, skipping an earlier run's results; `begun` once this one measures.
 
-    `budget` begins when the device is held: waiting for it is not of this run's. `measuring_since` is that moment by the real
-    clock, `None` before, and `earlier_s` for how long the run that this one resumes held it. `ahead` is how many cases of this
-    launch are to come, with the one under way; `cut` are those that the budget ended before all of their stages.
-    `asked` are the open metrics of each case of this launch, where a judge was asked.
+    `budget` starts when the device is locked: waiting for it does not count. `measuring_since` is
+    that moment by the real clock, `None` before, and `earlier_s` is how long the resumed run had
+    locked it. `ahead` is the number of remaining cases of this launch, including the current one;
+    `cut` are those that the budget ended before all of their stages. `asked` are the open metrics
+    of each case of this launch, if a judge decided them.
     """
 
     engine: Engine
@@ -367,7 +368,7 @@ class _Jobs:
         """Both sides alike: that they have the same wrong device makes it no better.
 
         Raises:
-            WrongDevice: a side's machine is not the one that was asked for.
+            WrongDevice: a side's machine is not the requested one.
         """
         for run in runs:
             if reason := self.engine.refuse(run.environment or UNSEEN):
@@ -448,7 +449,10 @@ class _Jobs:
         return stage.kind in ASKED and not self._judge_wants(stage.kind, case, self._open_runs(launchers, case))
 
     def _do(self, launchers: Mapping[SideName, Launcher], suite: Suite, case: Case, stage: Stage) -> str:
-        """One stage of a case, on the sides that are open; why not on all of them, where the budget does not allow for that."""
+        """Run one stage of a case on the open sides.
+
+        Returns why not on all of them, if the budget does not allow it.
+        """
         open_runs = self._open_runs(launchers, case)
         later = stage.kind is StageKind.VERIFY and len(open_runs) > 1 and StageKind.ROUNDING in self.engine.asked
         job = Job(suite=suite, case=case, stage=replace(stage, provisional=later), launch=self.launch)
@@ -520,9 +524,10 @@ class _Jobs:
         return self.engine.options.overlap and has_cores_for_two(self.engine.options, device=device_of(runs))
 
     def _stages(self, suite: Suite, case: Case, launch: int) -> tuple[Stage, ...]:
-        """The stages of a launch, but for preparing, which comes before all of them.
+        """Return the stages of a launch, except preparing, which comes before all of them.
 
-        After the first launch a stage takes place while something of what it brings is open, and a cold one within its budget.
+        After the first launch a stage runs only if one of its metrics is open, and a cold one
+        within its budget.
         """
         due = (one for one in suite.stages(case) if one.takes_place_in(launch) and one.kind is not StageKind.PREPARE)
         return tuple(one for one in due if launch == 0 or (self._is_asked_for(case, one) and self.cold.may_repeat(case, one)))

@@ -51,15 +51,16 @@ class _Spare:
         return not self.failed and (self.since is not None or self.launcher.is_loading())
 
     def go_on(self) -> None:
-        """Load, where there is something left."""
+        """Continue to load, if anything is left."""
         if self.has_work():
             self.since = time.monotonic() if self.since is None else self.since
             self.launcher.go_on()
 
     def pause(self) -> None:
-        """Load no more, and do nothing else either.
+        """Stop loading; the server does nothing else meanwhile.
 
-        One that somebody has ended is let be: its own end would end all of its user's, also what is measured.
+        A server that was ended already is ignored: ending it again would end all of its user's
+        processes, including measured ones.
         """
         self.count()
         try:
@@ -79,8 +80,8 @@ class _Spare:
 class Servers:
     """The servers of the launches of one run, `current` those of the one that is open.
 
-    `foreseen` is the name of the launch after it and what that imports; `None` where none is prepared for. `spares` are servers
-    of that launch.
+    `foreseen` is the name of the next launch and its imports; `None` if none is prepared. `spares`
+    are servers of that launch.
     """
 
     runs: tuple[SideRun, ...]
@@ -138,12 +139,15 @@ class Servers:
                 spare.pause()
 
     def go_on(self) -> None:
-        """All cases of the launch are measured: what loads may take all cores."""
+        """Note that all cases of the launch are measured: loading may now use all cores."""
         for spare in self.spares.values():
             spare.go_on()
 
     def close(self) -> None:
-        """End what was started ahead and is not needed. Not while a launch is open: all of a side's user end with it."""
+        """End unneeded servers that were started ahead.
+
+        Not while a launch is open: all of a side's user end with it.
+        """
         for run in self.runs:
             if spare := self.spares.pop(run.side.name, None):
                 spare.launcher.close()
@@ -186,7 +190,7 @@ class Servers:
         self.spares[run.side.name] = _Spare(launcher=current.successor, since=time.monotonic())
 
     def _take(self, run: SideRun, stack: ExitStack) -> Launcher:
-        """The server of a side that was started ahead; it loads what is left."""
+        """Return the server of a side that was started ahead; it loads the rest."""
         spare = self.spares.pop(run.side.name)
         stack.callback(spare.launcher.close)
         spare.count()
@@ -228,7 +232,8 @@ def _is_ready(launcher: Launcher) -> bool:
 def preload_of(plan: Sequence[tuple[Suite, Case]]) -> tuple[str, ...]:
     """The modules that the process behind a launch imports for these cases, each once.
 
-    Where they compute with torch these are also our own that their workers need: a fifth of a second, for each of them otherwise.
+    If they compute with torch, this includes our own modules that their workers need: these cost
+    each worker a fifth of a second otherwise.
     """
     modules = [module for suite, case in plan for module in modules_of(suite, case)]
     workers = [suite.worker for suite, _ in plan if suite.worker.startswith(SUITES)]

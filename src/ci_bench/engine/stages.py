@@ -73,12 +73,15 @@ Sizes = Mapping[str, Mapping[str, Fact]]
 
 @dataclass(kw_only=True, slots=True)
 class SideRun:
-    """One side, while it is measured. `folder` is its private folder; `numbers` tell the cases' folders in it apart.
+    """One side, while it is measured.
 
-    `brought` are the metrics that each stage of a case brought so far, by the case's id.
-    `attachments` are where files of its cases are kept, if they are. `keep` says what workers write of what references compute.
-    `sizes` are the facts of the largest batch of each case that has one, `claims` comparisons to make again, by the case's id.
-    `suites` are this side's own where its tree brings some, by name. Its workers get its own plan of a case, as its row has it.
+    `folder` is its private folder; `numbers` index the cases' folders in it.
+
+    `brought` are the metrics of each stage of a case so far, by the case's id. `attachments` is the
+    store of its cases' files, if any. `keep` selects the reference outputs that workers write.
+    `sizes` are the facts of the largest batch of each case that has one, `claims` comparisons to
+    repeat, by the case's id. `suites` are this side's own if its tree has some, by name. Its
+    workers get its own plan of a case, as its row has it.
     """
 
     side: Side
@@ -92,12 +95,15 @@ class SideRun:
     keep: Keeping = Keeping.NOTHING
     sizes: dict[str, Mapping[str, Fact]] = field(default_factory=dict)
     begun: dict[str, Mapping[str, FirstCall]] = field(default_factory=dict)
-    """The first call of each arm where it was verified, by the case's id."""
+    """The first verified call of each arm, by the case's id."""
     claims: dict[str, tuple[KeptClaim, ...]] = field(default_factory=dict)
     suites: Mapping[str, Suite] = field(default_factory=dict)
 
     def launcher(self, name: str, preload: tuple[str, ...], *, offline: bool, addresses: Addresses | None = None) -> Launcher:
-        """A fresh server that imports `preload` in this side's environment, at the `addresses` of its launch."""
+        """Start a new server that imports `preload` in this side's environment.
+
+        Its memory is at its launch's `addresses`.
+        """
         modules = {"HF_MODULES_CACHE": str(self._own("hf-modules"))}
         environ = {**self.side.environ, **modules, **(OFFLINE if offline else {})}
         return Launcher(
@@ -111,7 +117,10 @@ class SideRun:
         )
 
     def _own(self, name: str) -> Path:
-        """A folder in this side's private one that its user may write to; where that is the caller, it may come to be later."""
+        """Return a folder in this side's private one that its user may write to.
+
+        If that is the caller, it may be made later.
+        """
         place = self.folder / name
         if self.side.user is not None and not place.exists():
             make(place)
@@ -119,7 +128,7 @@ class SideRun:
         return place
 
     def look_at_machine(self, launcher: Launcher) -> None:
-        """Find out what machine this is, once.
+        """Probe the machine, once.
 
         Raises:
             MeasuringFailed: it cannot run the engine at all (no torch, no such device).
@@ -139,9 +148,10 @@ class SideRun:
     def task(
         self, suite: Suite, case: Case, stage: Stage, launch: int, *, graphs: bool = True, cores: tuple[int, ...] = ()
     ) -> Task:
-        """The task of one stage; a cold one loses its compiler cache. Without `graphs`, none is captured.
+        """Return the task of one stage; a cold one loses its compiler cache.
 
-        It is of this side's own suite and case, and of those arms that its case has.
+        Without `graphs`, none is captured. It uses this side's own suite and case, and the arms of
+        that case.
         """
         scratch = self._own(self.case_folder(case).name)
         make(scratch)
@@ -163,12 +173,12 @@ class SideRun:
         )
 
     def arms_of(self, case: Case, stage: Stage) -> tuple[str, ...]:
-        """The arms of a stage that this side's own plan of the case has."""
+        """Return the arms of a stage that this side's own plan of the case has."""
         own = self.ledger.rows[case.id].case.arms
         return tuple(arm for arm in stage.arms if arm in own)
 
     def size(self, case: Case, facts: Mapping[str, Fact]) -> None:
-        """The largest batch that was found of a case, by whichever side, is this side's as well."""
+        """Use the largest batch of a case for this side as well, whichever side found it."""
         if case.id not in self.ledger.rows:
             return
         self.sizes[case.id] = facts
@@ -289,8 +299,8 @@ _SEQUENTIAL = "so they were timed one after the other: a small difference may be
 class Job:
     """One stage of one case in one launch. With `ready_at_once`, sides that take turns open and warm up at the same time.
 
-    `room_s` is what the budget leaves it (s): more blocks than were asked for are taken within that.
-    `graphs` says that CUDA graphs may be captured, where the run asks for them.
+    `room_s` is the rest of the budget (s): additional blocks are taken within that. `graphs`: CUDA
+    graphs may be captured, if the run requests them.
     """
 
     suite: Suite
@@ -341,9 +351,10 @@ class Stages:
     def of_one_side(
         self, job: Job, runs: Sequence[SideRun], launchers: Mapping[SideName, Launcher], facts: Mapping[str, Fact]
     ) -> None:
-        """A search for the largest batch: what base finds, or head where base ends without one, holds for both.
+        """Search for the largest batch.
 
-        Results of an earlier run are its `facts`: another batch would be another measurement.
+        Base's result, or head's if base ends without one, holds for both. Results of an earlier run
+        are its `facts`: another batch would be another measurement.
         """
         asked = 0
         for run in runs if not facts else ():
@@ -401,10 +412,10 @@ class Stages:
         self._finish(event, runs)
 
     def in_turns(self, job: Job, runs: Sequence[SideRun], launchers: Mapping[SideName, Launcher]) -> None:
-        """All sides of a case side by side; one after the other where they do not fit into memory together.
+        """Give all sides of a case turns.
 
-        If a failed capture of a CUDA graph spoilt a worker, all of them are replaced, and no arm of
-        the case has graphs.
+        One after the other if they do not fit into memory together. If a failed capture of a CUDA
+        graph spoilt a worker, all of them are replaced, and no arm of the case has graphs.
 
         Raises:
             LauncherFailed: a launch died under its workers.
@@ -442,7 +453,7 @@ class Stages:
         self._finish(event, runs)
 
     def _without_graphs(self, job: Job) -> tuple[Check, ...]:
-        """That no arm was captured, where that was asked for."""
+        """Report that no arm was captured, if captures were requested."""
         if job.graphs:
             return ()
         detail = f"called plainly: {self._spoilt[job.case.id]}"

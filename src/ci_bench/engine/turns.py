@@ -1,11 +1,11 @@
-"""Gives turns to workers that keep their arms ready: who has the machine when, and which blocks are taken again.
+"""Give turns to workers that keep their arms ready: their order, and the blocks to repeat.
 
 Nothing runs at the same time as a sample: one worker works on one order while all others wait for
 theirs. A block is a palindrome over all seats (each arm of each side), so a linear drift affects
 all of them alike.
 
-Each turn is timed here as well, from the order to its answer, by a clock in a process that runs no benched code: what `witness`
-holds a worker's samples against.
+Each turn is timed here as well, from the order to its answer, by a clock in a process that runs no
+benchmarked code. `witness` compares a worker's samples with it.
 
 Refereed turns are drawn here from the system's own randomness, and the mark is only in the order of
 that turn: nothing in a worker can know it before its inputs are there.
@@ -31,19 +31,22 @@ from ci_bench.records.results import SHORT_OF_MEMORY, Block, Fact, Metric, Phase
 Opener = Callable[[], AbstractContextManager[Worker]]
 
 REFEREED_AGAIN = 1 / 3
-"""How often a later launch referees an arm whose single call fills a sample.
+"""The share of later launches that referee an arm whose single call fills a sample.
 
 Each of its calls is a large part of the launch.
 """
 SPARINGLY = 0.1
-"""And how often it has a fresh build of the reference made, which costs most, where looks have taken more than their share."""
+"""The rate of fresh builds of the reference after looks have exceeded their share.
+
+These builds cost most.
+"""
 SEED_BITS = 48
 MOST_REDONE = 0.5
 """The limit of repeated blocks as a share of a launch's blocks; `run.redo` of them in any case."""
 CLOCKS_APART = "gpu_clocks_apart"
 """The fact of a block that base and head had other clocks under the same arm."""
 TEMPERATURE = "gpu_temperature_c"
-"""The fact of a reading that is kept with energy."""
+"""The fact of a reading that is stored with energy."""
 COUNT_EVERY_S = 0.005
 """The polling interval of the energy counter.
 
@@ -67,10 +70,10 @@ class Watch(Protocol):
     """Watches the machine between turns, never inside one. `engine.machine.monitor` has the real one."""
 
     def vacate(self) -> None:
-        """No worker of ours is open: what is on the device now is foreign."""
+        """Note that none of our workers is open: processes on the device now are foreign."""
 
     def settle(self) -> None:
-        """All workers are open and warm: what is on the device from now on, and wasn't before, is foreign."""
+        """Note that all workers are open and warm: from now on, new processes are foreign."""
 
     def read(self) -> Any:
         """The state of the machine now."""
@@ -97,7 +100,7 @@ class Watch(Protocol):
         """Return metrics from the looks after the turns of one arm, by block."""
 
     def close(self) -> None:
-        """Nothing more will be asked."""
+        """Release the monitor."""
 
 
 class NoWatch:
@@ -146,8 +149,8 @@ class Round:
     It holds the end of each side's worker, and the machine's condition by block. `sightings` are
     the turns of each side whose samples count, in the order taken; `calls` of each arm make a
     sample. `glances` are the looks after these turns, by side and place of the arm, and by block;
-    `stretches` those in which energy was counted, by the same. Before each call came `flushes` of
-    the cache.
+    `stretches` those in which energy was counted, by the same. `flushes` of the cache came before
+    each call.
     """
 
     ended: Mapping[SideName, Ended]
@@ -216,7 +219,7 @@ class _Party:
     taken: list[tuple[Order, float]] = field(default_factory=list)
 
     def tell(self, order: Order) -> None:
-        """Have the worker begin something, and let it work."""
+        """Send an order to the worker without waiting."""
         if self.playing:
             self.worker.tell(self._own(order))
 
@@ -229,7 +232,7 @@ class _Party:
             self.one_core = answer.done.one_core
 
     def keep_busy(self, seat: int, seconds: float, watch: "Watch", clock: Callable[[], float]) -> Stretch | None:
-        """Have the worker run one arm, and count energy meanwhile; `None` where it did not get through."""
+        """Make the worker run one arm, and count energy meanwhile; `None` if it did not finish."""
         counts: list[Count] = []
         before, begun = watch.read(), clock()
         self.worker.tell(self._own(Order(kind=OrderKind.KEEP_BUSY, seat=seat, seconds=seconds)))
@@ -332,7 +335,7 @@ class Turns:
     _glances: dict[tuple[SideName, int], dict[int, Sequence[Any]]] = field(default_factory=dict, init=False)
 
     def play(self, openers: Mapping[SideName, Opener]) -> Round:
-        """Open the sides one after the other, warm them up, give turns, and hear what they measured.
+        """Open the sides one after the other, warm them up, give turns, and collect their results.
 
         The number of calls of each arm in a sample is found on base (on head without a base) and
         used for both sides. The cache is flushed for all as often as the most demanding one needs,
@@ -428,7 +431,7 @@ class Turns:
         return self.coin.sample(names, len(names))
 
     def _block(self, number: int, parties: Sequence[_Party]) -> Block:
-        """One block, again where it was tainted.
+        """Take one block, and repeat it if it was tainted.
 
         Different clocks of the sides are only recorded: a side that draws more power has lower
         ones.
@@ -501,7 +504,10 @@ class Turns:
         return glances
 
     def _count_energy(self, parties: Sequence[_Party]) -> Mapping[tuple[SideName, int], Sequence[Stretch]]:
-        """Each arm of each side at work, there and back as in a block; not where flushes, which draw power, come in between."""
+        """Keep each arm of each side busy, there and back as in a block.
+
+        Not with flushes, which draw power in between.
+        """
         found: dict[tuple[SideName, int], list[Stretch]] = {}
         seats = [(party, arm) for party in parties for arm in party.places]
         wanted = self.options.energy_s > 0 and not self.flushes

@@ -1,4 +1,4 @@
-"""A second witness of the clock: do the samples that a worker reports fit the time that its turns took in the parent? Pure.
+"""A second clock: check that a worker's samples fit the time of its turns in the parent. Pure.
 
 The parent runs no benchmarked code, so the times that `turns` noted there are true. The part of a
 turn that no sample explains (the order and its answer, seeding, the fence's ends, the marks of
@@ -25,18 +25,21 @@ from ci_bench.suites.base import Evidence
 
 WITNESSED = "witnessed"
 WHOLE = {STEP_TIME.name: "wall", DEVICE_TIME.name: "device"}
-"""The series that fill a turn, and whose clock they are by."""
+"""The series that fill a turn, with their clocks."""
 LEAST_TURNS = 6
-"""Of fewer turns nothing follows. Six gaps of head that are all larger than six of base are luck once in 924."""
+"""The least number of turns for a conclusion.
+
+Six gaps of head all exceed six of base by chance once in 924.
+"""
 ROUNDING_S = 1e-4
-"""By how much a turn's samples may be longer than the turn."""
+"""The largest excess of a turn's samples over the turn."""
 LUCK = 1e-5
 """The false positive rate for a correct clock: once in 100,000 comparisons.
 
 Takes 12 turns of each side at least.
 """
 LUCK_OF_CLEAR = 1e-2
-"""The same of gaps that are all of one size, and beyond base's by what is usual without a base (`BY_ITSELF_S`)."""
+"""The same for gaps of one size that exceed base's by the limit without a base (`BY_ITSELF_S`)."""
 BESIDE_BASE_S, SHARE_BESIDE_BASE = 0.001, 0.02
 """The allowance of head's gaps over base's: seconds, and a share of a sample."""
 BY_ITSELF_S, SHARE_BY_ITSELF = 0.005, 0.1
@@ -62,7 +65,8 @@ Above it, the samples are too short to decide.
 class Sighting:
     """One turn as the parent saw it: which, of how many samples, and the seconds from its order to its answer.
 
-    `touched` says that a call that is not timed may have come first; `refereed`, that looks did, which take as long as they take.
+    `touched`: a call that is not timed may have come first; `refereed`: looks did, which take
+    arbitrarily long.
     """
 
     seat: int
@@ -75,10 +79,11 @@ class Sighting:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Account:
-    """The gaps (s per sample) of one arm's turns in one launch, by one clock: what of the parent's time no sample explains.
+    """The gaps (s per sample) of one arm's turns in one launch, by one clock.
 
-    `sample_s` is the median sample, `reported_s` and `elapsed_s` the sums over the turns that count. `fault` is what makes the
-    series impossible, whatever the gaps are.
+    A gap is the part of the parent's time that no sample explains. `sample_s` is the median sample,
+    `reported_s` and `elapsed_s` the sums over the turns that count. `fault` is the reason that
+    makes the series impossible, whatever the gaps are.
     """
 
     arm: str
@@ -158,7 +163,7 @@ class TurnTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Witness:
-    """Judges one side's accounts; `base` has those of base where head's are compared with them."""
+    """Judges one side's accounts; `base` has those of base if head's are compared with them."""
 
     flushed: bool = False
     base: Accounts = field(default_factory=dict)
@@ -188,7 +193,10 @@ class Witness:
         return tuple(checks)
 
     def _check(self, account: Account, base: Account | None) -> Check:
-        """Only a disagreement counts: what cannot be known, or agrees, is for the reader."""
+        """Return a check in which only a disagreement counts.
+
+        Unknown results and agreement are informative.
+        """
         outcome, detail = self._judged(account, base if base is not None and not base.fault and base.gaps_s else None)
         return Check(name=WITNESSED, arm=account.arm, outcome=outcome, detail=detail, informative=outcome is not Outcome.FAIL)
 
@@ -276,7 +284,10 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def _allowed_s(account: Account, base: Account | None) -> float:
-    """Gaps that could not be noticed: without a base by the allowance, else by the margin above base's upper quartile."""
+    """Return the largest undetectable gap.
+
+    Without a base it is the allowance, else the margin above base's upper quartile.
+    """
     if base is None:
         return _by_itself_s(account)
     margin_s = BESIDE_BASE_S + SHARE_BESIDE_BASE * account.sample_s + _half_spread_s(base.gaps_s)

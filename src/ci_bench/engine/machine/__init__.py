@@ -1,1 +1,1 @@
-"""The machine: what it is, and what it is like while samples are taken."""
+"""The machine: its identity, and its condition while samples are taken."""

@@ -1,9 +1,8 @@
 """Open a context on a GPU, compute one number, and describe any obstacle.
 
-A script with its own process.
-
-Run as ``python -m ci_bench.engine.machine.context``, before anything is measured: by the action, in the image, with the GPUs that
-it was given. Ends with 0, or with 3 and the words on stderr.
+A script with its own process. Run as ``python -m ci_bench.engine.machine.context`` before anything
+is measured: by the action, in the image, with its GPUs. Ends with 0, or with 3 and the message on
+stderr.
 """
 
 import os
@@ -27,7 +26,7 @@ def main() -> ExitCode:
         identity |= {"torch": str(torch.__version__), **vendors.torch_builds(torch.version)}
         torch.ones(1, device="cuda").add_(1).item()
         sys.stdout.write(f"{torch.cuda.get_device_name()}{_software(identity, gpus)}\n")
-    except Exception as error:  # noqa: BLE001 - whatever is in the way is what was asked
+    except Exception as error:  # noqa: BLE001 - any obstacle is the answer
         seen = Environment(identity=identity, condition={"cuda_trouble": " ".join(str(error).split())[:300]})
         sys.stderr.write(f"{refusal(seen, gpus, os.environ, device='auto', required='cuda')}\n")
         return ExitCode.MEASURING_FAILED

@@ -1,10 +1,8 @@
 """Find the device that a run will measure on, and check that it is the intended one.
 
-Runs in the parent, before anything touches a device.
-
-Asks only the vendors' libraries: no torch, no context on a GPU. How torch numbers GPUs is the
-vendor's to know. Unknown values are not guessed: the worker that probes the machine reports them
-later.
+Runs in the parent, before anything touches a device. Asks only the vendors' libraries: no torch, no
+context on a GPU. How torch numbers GPUs is the vendor's to know. Unknown values are not guessed:
+the worker that probes the machine reports them later.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,9 +14,10 @@ from ci_bench.records.results import Environment
 
 
 def configured_key(device: str, gpus: Sequence[Cards], environ: Mapping[str, str], *, on_gpu: bool) -> str | None:
-    """The key of the lock of the configured device; `None` where only a worker will know, GPUs of several vendors among it.
+    """Return the key of the configured device's lock; `None` if only a worker will know.
 
-    `on_gpu` says whether the plan computes with torch: `auto` is the CPU otherwise.
+    That includes GPUs of several vendors. `on_gpu` is true if the plan computes with torch: `auto`
+    is the CPU otherwise.
     """
     here = [cards for cards in gpus if cards.seen()]
     if device == "cpu" or (device == "auto" and not (on_gpu and here)):

@@ -14,11 +14,17 @@ from ci_bench.records.metrics import ENERGY_PER_ITEM, ENERGY_PER_STEP, STEP_TIME
 from ci_bench.records.results import Check, Lane, Launch, Metric, Outcome
 
 COUNTED = "energy_counted"
-"""The check that says how energy was counted, or why it was not."""
+"""The check that reports how energy was counted, or why it was not."""
 RAMP_S = 0.25
-"""After this long, clocks and power are those of the work, and what a counter averages holds nothing of what was before."""
+"""The time after which clocks and power are those of the work.
+
+A counter's average then has no share of the time before.
+"""
 LEAST_MOVES = 8
-"""Of the counter, for a stretch to tell: looked at every 5 ms, its ends are then known to half a per cent at steps of 100 ms."""
+"""The least number of the counter's moves in a stretch.
+
+At a look every 5 ms, its ends are then known to half a per cent at steps of 100 ms.
+"""
 FASTER = 1.1
 """The largest ratio of a stretch's speed to the samples' for both to be the same kind of step."""
 IMPOSSIBLE = 1.5
@@ -27,7 +33,7 @@ IMPOSSIBLE = 1.5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Count:
-    """The counter of energy (J) at one moment (s, monotonic); `None` where nothing counts."""
+    """The counter of energy (J) at one moment (s, monotonic); `None` without a counter."""
 
     at_s: float
     joules: float | None
@@ -35,9 +41,11 @@ class Count:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stretch:
-    """One arm of one side at work without a pause: what was counted meanwhile, how many calls the worker says it made.
+    """One arm of one side at work without a pause.
 
-    `elapsed_s` is by the parent's clock. `doubt` is why the machine was not the one that it should be, `temperature_c` its end's.
+    Holds the counter's readings and the number of calls that the worker reported. `elapsed_s` is by
+    the parent's clock. `doubt` is why the machine was not the one that it should be,
+    `temperature_c` its end's.
     """
 
     calls: int

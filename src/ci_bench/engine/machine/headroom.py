@@ -70,7 +70,10 @@ def allowed_cores() -> tuple[int, ...]:
 
 
 def fastest_cores(devices: Path = DEVICES) -> tuple[int, ...]:
-    """Those of them that are of the fastest kind, where a machine has two: by their capacity, or by Intel's own list."""
+    """Return the cores of the fastest kind, if a machine has two.
+
+    Kinds differ by capacity, or by Intel's own list.
+    """
     allowed = allowed_cores()
     with suppress(OSError, ValueError):
         capacity = {core: int((devices / f"system/cpu/cpu{core}/cpu_capacity").read_text()) for core in allowed}
@@ -83,7 +86,7 @@ def fastest_cores(devices: Path = DEVICES) -> tuple[int, ...]:
 
 
 def shares_of_cores(sides: int) -> tuple[tuple[int, ...], ...]:
-    """The numbers of the cores that each of several sides has for itself, as many for each; empty where they are too few."""
+    """Return the numbers of each side's separate cores, equally many for each; empty if too few."""
     allowed, each = allowed_cores(), cores() // sides
     return tuple(tuple(allowed[each * side : each * (side + 1)]) for side in range(sides)) if each else ()
 

@@ -18,7 +18,7 @@ HARMFUL = (Cause.HARDWARE, Cause.THERMAL)
 A power cap is normal on loaded data-centre GPUs.
 """
 THERMAL_SHARE = 0.01
-"""Heat that kept the clocks down for more than this share of the time counts."""
+"""The share of the time above which heat that kept the clocks down counts."""
 UNEVEN_CLOCKS = 0.02
 """The largest accepted difference between mean clocks of base and head for one arm and block."""
 SHOWN_PIDS = 5
@@ -30,10 +30,11 @@ Seat = tuple[SideName, int]
 class Reading:
     """The machine at one moment; `None` is unknown, and so is all of the GPU on a CPU run.
 
-    `at_s` is the monotonic clock. `reasons` are why the GPU's clocks are below what they could be (see `gpus.protocol`), `pids`
-    the processes that compute on it. Counters that only ever grow: `thermal_s` (seconds that heat kept the clocks down), `ticks`
-    and `stolen_ticks` (the CPUs' time, and what the hypervisor took of it), `throttled_s` (seconds that a CPU quota held this
-    container), `involuntary_switches` (how often the workers were taken off a CPU).
+    `at_s` is the monotonic clock. `reasons` explain the GPU's reduced clocks (see `gpus.protocol`),
+    `pids` the processes that compute on it. Counters that only grow: `thermal_s` (seconds that heat
+    kept the clocks down), `ticks` and `stolen_ticks` (the CPUs' time, and the hypervisor's share of
+    it), `throttled_s` (seconds that a CPU quota throttled this container), `involuntary_switches`
+    (how often the workers were taken off a CPU).
     """
 
     at_s: float
@@ -95,7 +96,10 @@ def uneven_clocks(readings: Mapping[Seat, Sequence[Reading]]) -> str | None:
 
 
 def condition_facts(reading: Reading, *, since: Reading | None = None) -> dict[str, Fact]:
-    """A reading as facts to store, without what is unknown; with an earlier one, also shares and counts between the two."""
+    """Return a reading as facts to store, without unknown values.
+
+    With an earlier one, also shares and counts between the two.
+    """
     facts: dict[str, Fact] = {
         "gpu_sm_mhz": reading.sm_mhz,
         "gpu_memory_mhz": reading.memory_mhz,
@@ -135,7 +139,10 @@ def _is(cause: Cause, reasons: tuple[Reason, ...] | None) -> bool:
 
 
 def _grown(earlier: float | None, later: float | None) -> float | None:
-    """By how much a counter grew; one that shrank was another counter (a worker that ended), and tells nothing."""
+    """Return a counter's growth.
+
+    One that shrank was another counter (a worker that ended), and is ignored.
+    """
     return None if earlier is None or later is None or later < earlier else later - earlier
 
 

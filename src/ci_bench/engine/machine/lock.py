@@ -166,9 +166,8 @@ class _Queue:
     def join(self) -> None:
         """Take the next number.
 
-        If that fails (for example on a full disk), this run waits without a place.
-
-        The file is locked before it gets its number, so others never see a number without a lock.
+        If that fails (for example on a full disk), this run waits without a place. The file is
+        locked before it gets its number, so others never see a number without a lock.
         """
         with suppress(OSError):
             unnumbered = self.folder / f"{self.key}.{secrets.token_hex(8)}"
@@ -271,7 +270,7 @@ def _wait(queue: _Queue, holder: str, *, waited_s: float, limit_s: float) -> str
 
 
 def _sign(descriptor: int, run: str) -> None:
-    """Say who holds it, for the message of those that wait."""
+    """Write the holder's name for the message of the waiters."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     told = {"pid": os.getpid(), "since": now} | ({"run": run} if _RUN.fullmatch(run) else {})
     with suppress(OSError):

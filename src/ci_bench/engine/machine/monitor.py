@@ -69,9 +69,8 @@ class Host:
     def energy_j(self) -> float | None:
         """Return the energy of all packages since some moment, by RAPL.
 
-        `None` without RAPL, or if only root may read it.
-
-        Each counter wraps at its own maximum: use differences, and discard negative ones.
+        `None` without RAPL, or if only root may read it. Each counter wraps at its own maximum: use
+        differences, and discard negative ones.
         """
         zones = sorted((self._root / "sys/class/powercap").glob("intel-rapl:[0-9]*"))
         packages = [zone for zone in zones if self._text(f"sys/class/powercap/{zone.name}/name").startswith("package")]
@@ -104,7 +103,7 @@ logger = logging.getLogger(__name__)
 _NOTHING_SEEN = Reading(at_s=0.0)
 
 SEEN: Mapping[MetricKind, Callable[[Sequence[Reading]], float | None]] = {SM_CLOCK: mean_sm_hz}
-"""The metrics that looks after turns are made into, and what a block's looks at one arm come to."""
+"""The metrics from looks after turns, with the functions that reduce a block's looks at one arm."""
 
 
 class Monitor:
@@ -113,7 +112,7 @@ class Monitor:
     def __init__(
         self, gpu: Gpu | None, host: Host, *, note: str | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`gpu` is `None` on the CPU, or where it cannot be reached, which `note` then says."""
+        """`gpu` is `None` on the CPU, or if it cannot be reached; `note` is the reason then."""
         self._gpu, self._host, self._clock = gpu, host, clock
         self._vacant: frozenset[int] | None = None
         self._own: frozenset[int] | None = None
@@ -156,7 +155,7 @@ class Monitor:
         return reading
 
     def glance(self) -> Reading:
-        """The GPU's clocks and what holds them back, for a look after each turn: the rest takes longer to ask for."""
+        """Read the GPU's clocks and their limits, after each turn: the rest takes longer."""
         return _NOTHING_SEEN if self._gpu is None else self._with_clocks(Reading(at_s=self._clock()), self._gpu)
 
     @staticmethod
@@ -223,12 +222,12 @@ class Monitor:
         return condition_facts(reading, since=earlier)
 
     def holding(self, held: ExitStack) -> Self:
-        """This monitor, which lets go of `held` when it is closed: the lock on the device."""
+        """Return this monitor, which releases `held`, the lock on the device, when it is closed."""
         self._held.push(held)
         return self
 
     def close(self) -> None:
-        """Release the GPU's library, and what is held."""
+        """Release the GPU's library and `held`."""
         with self._held:
             if self._gpu:
                 self._gpu.close()

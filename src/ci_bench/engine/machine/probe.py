@@ -1,4 +1,4 @@
-"""Looks at the machine a worker runs on: identity (may two runs be compared?) and condition (what was it like?).
+"""Probe the machine of a worker: identity (may two runs be compared?) and condition (its state).
 
 Runs in a worker, since it touches the GPU. Unknown values are `None`.
 """

@@ -1,1 +1,1 @@
-"""Keeps what both sides' reference arms compute, and holds head's against base's."""
+"""Store the outputs of both sides' reference arms, and compare head's with base's."""

@@ -94,7 +94,7 @@ def copy_saved(results: Results, source: Path, target: Path) -> None:
 
 
 def drop_saved(folder: Path) -> None:
-    """Remove what an earlier run saved in a folder, and nothing else. Raises `OSError`."""
+    """Remove an earlier run's saved files from a folder. Raises `OSError`."""
     for path in folder.glob("*.safetensors"):
         if SAVED.fullmatch(path.name):
             path.unlink()
@@ -112,9 +112,10 @@ class OutputsBesideBase:
     _launcher: Launcher | None = field(default=None, init=False)
 
     def settle(self, case: Case) -> None:
-        """Once a case was verified on all sides: save what is to be saved, compare head with base, and drop the files.
+        """Save a verified case's tensors, compare head with base, and drop the files.
 
-        Before that, arms are compared with their references again, on each side.
+        Call once it was verified on all sides. Before that, arms are compared with their references
+        again, on each side.
         """
         for run in self.runs:
             self._judge(run, case)
@@ -231,7 +232,10 @@ def _kept(run: SideRun, case: Case) -> KeptOutputs | None:
 
 
 def _sure(judged: Sequence[Check], kept: Sequence[KeptClaim]) -> tuple[Check, ...]:
-    """Without unknown answers to checks of which some claims were too large to keep: the worker saw more."""
+    """Drop unknown results of checks with claims that were too large to store.
+
+    The worker saw more.
+    """
     partial_of = {(one.check, one.arm) for one in (*kept[MOST_CLAIMS:], *(one for one in kept if not one.seen))}
     return tuple(one for one in judged if one.outcome is not Outcome.UNKNOWN or (one.name, one.arm) not in partial_of)
 
@@ -242,7 +246,7 @@ def _is_claim(folder: Path, name: str) -> bool:
 
 
 def _worth_comparing(theirs: ReferenceOutputs, ours: ReferenceOutputs) -> bool:
-    """Not where the bytes say it all, nothing is to be learned, or a side has no tensors."""
+    """Return false if the bytes are conclusive, nothing can be learned, or a side lacks tensors."""
     return theirs.digest != ours.digest and bool(theirs.file and ours.file) and not ours.apart_from(theirs)
 
 

@@ -7,7 +7,8 @@ head's is compared with base's. This shows changes that the case's precision wou
 factor of 1.0005 in bf16. Models that cast to fp32 inside do so in fp64 runs as well, so fp32
 rounding is allowed for: base's own rounding, scaled to fp32.
 
-The files may come from elsewhere: size, digest and names are checked, and safetensors holds nothing but numbers.
+The files may come from elsewhere: size, digest and names are checked, and safetensors holds only
+numbers.
 """
 
 import json
@@ -42,10 +43,16 @@ SLACK_BYTES = 64 << 20
 """For the head of a file: names and places of its tensors."""
 FP32_EPSILON = 2.0**-24
 ROUNDINGS, MULTIPLIER = 8.0, 3.0
-"""Between two truths: roundings of fp32, and multiples of base's own scaled to it. Honest code differs in its order of sums."""
+"""Allowances between two truths: roundings of fp32, and multiples of base's own scaled to it.
+
+Correct code differs in its order of sums.
+"""
 EXACT = "in fp64: "
 COARSE = 0.5
-"""Without a truth or shaken runs nothing shows how far rounding goes: a change of half of the format's digits is one."""
+"""The share of the format's digits that must agree without a truth or shaken runs.
+
+Nothing else shows the extent of rounding then.
+"""
 
 
 AGAIN = "compared by a process without code of the tree"
@@ -57,7 +64,7 @@ The loss of an optimizer with this memory, whose divisor is rounded to fp32, is 
 
 
 class BadTensors(Exception):  # noqa: N818 - it is an answer, not an error
-    """A file is not what its document says. The message says why."""
+    """A file differs from its document. The message has the reason."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +93,7 @@ class Pairs:
 
 
 def compare(files: Files, *, base: str) -> BesideBase:
-    """Hold head's tensors against base's, whose digest in the results document is `base`."""
+    """Compare head's tensors with base's, whose digest in the results document is `base`."""
     with ExitStack() as stack:
         try:
             theirs, ours = (
@@ -111,10 +118,11 @@ class ClaimFiles:
 
 
 def judge(claims: Sequence[ClaimFiles]) -> tuple[Check, ...]:
-    """Compare what arms computed with what the reference did, by the rule of numbers: one check for each arm's check.
+    """Compare arms' outputs with the reference's by the rule of numbers.
 
-    All claims of a check are concluded together. If none of them allows less than a tensor's own
-    size, agreement means nothing: the check is unknown, whatever the worker answered.
+    Returns one check for each arm's check. All claims of a check are concluded together. If none of
+    them allows less than a tensor's own size, agreement means nothing: the check is unknown,
+    whatever the worker answered.
     """
     found: dict[tuple[str, str], list[Deviation]] = {}
     checks = []
@@ -207,7 +215,7 @@ def _without_writes(
 
 
 def _plain(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "list[Deviation]":
-    """In the case's precision, against base's truth, else its plain run."""
+    """Compare in the case's precision, with base's truth or else its plain run."""
     from ci_bench.suites.numerics import judged, measured, of_optimizer, yardstick_of
 
     own = theirs.part("outputs")
@@ -223,7 +231,7 @@ def _plain(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "list[Deviation]
 
 
 def _exact(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "Iterator[Deviation]":
-    """In fp64, where both sides have it."""
+    """Compare in fp64, if both sides have it."""
     from ci_bench.suites.numerics import Yardstick, judged, measured
 
     if not (theirs.truth and ours.truth):
@@ -299,7 +307,7 @@ def _nearly(found: "Sequence[Deviation]", epsilon: float) -> bool:
 
 
 def _unpaired(pairs: Pairs, guessed: "Sequence[Deviation]") -> str:
-    """Return the tensors that cannot be compared with certainty."""
+    """Return why some tensors cannot be compared with certainty; empty if all can."""
     if pairs.missing and pairs.extra:
         named = ", ".join(pairs.missing[:3])
         return f"head computes tensors with other names or shapes than base, so {named} could not be compared"
@@ -309,9 +317,10 @@ def _unpaired(pairs: Pairs, guessed: "Sequence[Deviation]") -> str:
 
 
 def paired(theirs: Mapping[str, str], ours: Mapping[str, str]) -> Pairs:
-    """Put tensors together, given the form of each by name: by name, and what is left by its form, in order.
+    """Pair tensors by name, and the rest by form, in order. The form of each is given by name.
 
-    The order is certain where both sides have the same forms in the same order; a refactoring that renames leaves it so.
+    The order is certain if both sides have the same forms in the same order; a refactoring that
+    renames leaves it so.
     """
     named = {name: name for name in theirs if name in ours}
     left, right = [name for name in theirs if name not in named], [name for name in ours if name not in named]
@@ -327,7 +336,7 @@ def paired(theirs: Mapping[str, str], ours: Mapping[str, str]) -> Pairs:
 
 
 class _Part(Mapping[str, Any]):
-    """Tensors that are read as they are asked for: no more than a few are in memory."""
+    """Tensors that are read on demand: only a few are in memory."""
 
     def __init__(self, names: Sequence[str], read: Callable[[str], Any]) -> None:
         self._names, self._read = dict.fromkeys(names), read
@@ -417,7 +426,7 @@ class _Opened:
         return f"{part.get_dtype()} {part.get_shape()}"
 
     def part(self, role: str, names: Mapping[str, str] | None = None) -> _Part:
-        """The tensors of a role; `names` gives for each name to ask by the file's own."""
+        """Return the tensors of a role; `names` maps names to the file's own."""
         own = {name: name for name in self.names} if names is None else names
         there = [name for name, mine in own.items() if self._has(f"{role}.{self.names[mine]}")]
         return _Part(there, lambda name: self._file.get_tensor(self._place(f"{role}.{self.names[own[name]]}")))

@@ -1,6 +1,7 @@
-"""The worker's half of keeping what an arm computed: its digests, and its tensors in a file of the case's scratch folder.
+"""Store an arm's outputs, the worker's half: digests, and tensors in a file in the scratch folder.
 
-The file is a safetensors file, which holds numbers and nothing that could run. Imports torch and safetensors where they are used.
+The file is a safetensors file, which holds numbers and nothing that could run. Imports torch and
+safetensors on demand.
 """
 
 import hashlib
@@ -22,7 +23,10 @@ MAX_NAME = 500
 NAMES, RUNS, JOLTS, EPSILON, TRUTH = "names", "runs", "jolts", "epsilon", "truth"
 """Fields of the file's metadata: names as JSON, how many runs there are, one rounding, whether there is an fp64 truth."""
 SAME = "same"
-"""Tensors that are held once, as JSON: the key of each that is not there, and the key of the one that it equals."""
+"""The metadata of tensors stored once, as JSON.
+
+It maps the key of each omitted one to the key of its equal.
+"""
 
 
 class Keeping(StrEnum):
@@ -38,7 +42,7 @@ class Keeping(StrEnum):
 
 @dataclass(kw_only=True, slots=True)
 class Keeper:
-    """Takes what a workload gives to `Context.keep`; `record` is what the results document says of it."""
+    """Takes the arguments of `Context.keep`; `record` is the entry for the results document."""
 
     folder: Path
     keeping: Keeping
@@ -80,7 +84,7 @@ class Keeper:
         try:
             save_file(dict(content[0]), path, metadata=content[1])
             return file_digest(path), ""
-        except Exception as error:  # noqa: BLE001 - a full disk, a format that files cannot hold: what was verified stays verified
+        except Exception as error:  # noqa: BLE001 - a full disk, a format that files cannot hold: verification still counts
             path.unlink(missing_ok=True)
             return None, f"the tensors could not be kept: {type(error).__name__}: {str(error).strip()[:300]}"
 
@@ -173,8 +177,8 @@ class Claimer:
 class _Part:
     """Tensors under neutral keys, so names cannot break the file.
 
-    Each is copied: no two may share memory. `same` are keys of tensors that are there under another
-    key; `places` are the keys by the identity of what was given.
+    Each is copied: no two may share memory. `same` are keys of tensors that are stored under
+    another key; `places` are the keys by the identity of the tensor.
     """
 
     tensors: Mapping[str, Any] = field(default_factory=dict)
@@ -183,7 +187,7 @@ class _Part:
 
     @classmethod
     def of(cls, role: str, names: Sequence[str], values: Mapping[str, Any], places: Mapping[int, str]) -> "_Part":
-        """The tensors of a role; those that are in `places` already are not held again."""
+        """Return the tensors of a role; those that are in `places` already are not stored again."""
         from ci_bench.suites.digests import plain
 
         tensors: dict[str, Any] = {}
@@ -209,7 +213,7 @@ class _Part:
 
     @property
     def size(self) -> int:
-        """Bytes that are held."""
+        """Return the number of stored bytes."""
         return sum(map(_size, self.tensors.values()))
 
 

@@ -7,7 +7,7 @@ differ by several percent when a step is many small operators. With shared addre
 cancels in their ratio. Since every launch draws new ones, none is preferred: common random numbers
 (docs/adr/0077).
 
-Owns both halves: what the parent draws, and what a server makes of it, which imports nothing else for that.
+Owns both halves: the parent's draw, and its use in a server, which imports nothing else for that.
 """
 
 import ctypes
@@ -42,9 +42,10 @@ class Addresses:
     pages: int
 
     def environ(self, command: Sequence[str], environ: Mapping[str, str], *, usual: int | None) -> dict[str, str]:
-        """The environment with which a command starts in this place; `usual` is what `started_alike` says.
+        """Return the environment to start a command in this place.
 
-        The stack begins below both, so they are filled up to whole pages: a longer path on one side moves nothing within one.
+        `usual` comes from `started_alike`. The stack begins below both, so they are filled up to
+        whole pages: a longer path on one side moves nothing within one.
         """
         place = {} if usual is None else {LEFT_OUT: f"{self.pages:07d} {usual:08x}"}
         every = {**environ, **place, "PYTHONHASHSEED": f"{self.hash_seed:010d}", PADDING: ""}
@@ -83,17 +84,20 @@ def take_place(environ: Mapping[str, str]) -> None:
     Call in a server that has imported nothing yet.
     """
     pages = int(environ.get(LEFT_OUT, "0").split()[0])
-    with suppress(OSError):  # where addresses are limited, things lie where they lie
+    with suppress(OSError):  # with limited addresses, the layout stays as it is
         if pages:
             _kept.append(mmap.mmap(-1, pages * _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0))
 
 
 def begin_as_usual(environ: MutableMapping[str, str]) -> None:
-    """In a server that has its place: what it starts is laid out as everything else that the user starts."""
+    """Start later processes with the user's usual layout, in a server that has its place."""
     if told := environ.pop(LEFT_OUT, None):
         _personality(int(told.split()[1], 16))
 
 
 def _personality(value: int) -> int:
-    """Set how the kernel starts what this process executes, and return how it did before (personality(2))."""
+    """Set how the kernel starts this process's programs; return the previous setting.
+
+    See personality(2).
+    """
     return int(ctypes.CDLL(None).personality(ctypes.c_ulong(value)))

@@ -1,7 +1,8 @@
 """Wait for a process's descendants, adopt them when their parents end, and kill them all.
 
-A process that leaves its session, its group and its parent (a daemon) keeps one tie: the kernel hands an orphan to its nearest
-ancestor that asked for it (PR_SET_CHILD_SUBREAPER), whatever it did to its environment or name.
+A process that leaves its session, its group and its parent (a daemon) keeps one tie: the kernel
+hands an orphan to its nearest ancestor that requested it (PR_SET_CHILD_SUBREAPER), whatever its
+environment or name.
 """
 
 import ctypes
@@ -38,7 +39,7 @@ def prctl(option: int, value: int) -> None:
 def ends_within(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
     """Wait so long for the end of a process that this one started; whether it has ended, and has its return code.
 
-    `Popen.wait` looks again and again, after pauses that double up to 50 ms: one that takes 32 ms to end is noticed after 63.
+    `Popen.wait` polls after pauses that double up to 50 ms: an end after 32 ms is noticed after 63.
     """
     if process.poll() is None:
         ended_of([process.pid], seconds)
@@ -92,7 +93,7 @@ def ending_with(starter: str | None) -> Iterator[None]:
 
 @contextmanager
 def adopting() -> Iterator[frozenset[int]]:
-    """Become the parent of what is orphaned in the block; gives the children that were there before."""
+    """Become the parent of orphans in the block; yields the children that were there before."""
     before = frozenset(own_children())
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     try:
@@ -102,9 +103,10 @@ def adopting() -> Iterator[frozenset[int]]:
 
 
 def end_children(spared: Iterable[int], patience_s: float = PATIENCE_S) -> tuple[int, ...]:
-    """End all children but the `spared` ones, again until none is left, since the end of one orphans what it started.
+    """End all children but the `spared` ones.
 
-    Returns those that would not end in time.
+    Repeats until none is left, since the end of a child orphans its own children. Returns those
+    that would not end in time.
     """
     kept, deadline = frozenset(spared), time.monotonic() + patience_s
     while children := set(own_children()).difference(kept):
@@ -147,7 +149,10 @@ def _parent_in(stat: str) -> int:
 
 
 def below() -> frozenset[int]:
-    """All processes that this one started, directly or not; empty without a look at the machine's where it has no child."""
+    """Return all descendants of this process.
+
+    Without a child it returns an empty set and does not inspect the machine.
+    """
     if not has_children():
         return frozenset()
     parents: dict[int, int] = {}

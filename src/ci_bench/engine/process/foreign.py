@@ -1,4 +1,4 @@
-"""Notice a worker of head that reads base's tree, which lies next to its own when both sides are one user.
+"""Notice a worker of head that reads base's tree, next to its own if both sides are one user.
 
 If head's code loads base's, base is measured as head. In containers the folders belong to two
 users, and the kernel refuses that. Elsewhere loaded modules and libraries are checked when a stage
@@ -22,18 +22,18 @@ SHOWN = 3
 
 @dataclass(kw_only=True, slots=True)
 class Foreign:
-    """The tree of the other side, if this worker is head's, and what was opened in it."""
+    """The tree of the other side, if this worker is head's, and the files opened in it."""
 
     folder: str = ""
     opened: dict[str, None] = field(default_factory=dict)
 
     def watch(self) -> None:
-        """Note what is opened from here on, until the process ends."""
+        """Note opened files from now on, until the process ends."""
         if self.folder:
             sys.addaudithook(self._hear)
 
     def checks(self, arm: str) -> Iterator[Check]:
-        """Yield a failed check that names what of the other tree was read."""
+        """Yield a failed check that names the files read in the other tree."""
         if self.folder and (found := [*dict.fromkeys((*self.opened, *self._loaded()))]):
             more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
             named = ", ".join(os.path.relpath(path, self.folder) for path in found[:SHOWN])
@@ -64,7 +64,10 @@ class Foreign:
 
 
 def foreign_of(tree: Path) -> Foreign:
-    """Return what a worker in `tree` must not read: base's folder, if it lies next to head's (`engine.trees.worktrees`)."""
+    """Return the folder that a worker in `tree` must not read.
+
+    That is base's, if it is next to head's (`engine.trees.worktrees`).
+    """
     side = tree.resolve().parent
     other = side.parent / str(SideName.BASE.value)  # the root's own name is empty
     return Foreign(folder=str(other)) if side.name == SideName.HEAD and other.is_dir() else Foreign()

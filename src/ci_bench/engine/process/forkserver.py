@@ -102,9 +102,11 @@ def _import_one(module: str) -> None:
 
 
 def _has_touched_gpu() -> bool:
-    """Tell whether an imported module keeps children from a GPU: it made a context, or asked the CUDA runtime for devices.
+    """Return whether an imported module keeps children from a GPU.
 
-    Without NVML `torch.cuda.is_available` does the latter. Only a child knows (`poison_fork` in torch/csrc/cuda/Module.cpp).
+    Such a module made a context, or asked the CUDA runtime for devices. Without NVML
+    `torch.cuda.is_available` does the latter. Only a child knows (`poison_fork` in
+    torch/csrc/cuda/Module.cpp).
     """
     torch = sys.modules.get("torch")
     if torch is None or torch.cuda.is_initialized():
@@ -113,7 +115,7 @@ def _has_touched_gpu() -> bool:
     if pid == 0:
         code = 1
         with contextlib.suppress(BaseException):
-            code = int(bool(torch.cuda._is_in_bad_fork()))  # noqa: SLF001 - what torch's own guard asks
+            code = int(bool(torch.cuda._is_in_bad_fork()))  # noqa: SLF001 - torch's own guard asks this
         os._exit(code)
     _, status = os.waitpid(pid, 0)
     return status != 0
@@ -231,4 +233,4 @@ if __name__ == "__main__":
     left = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(left)  # to take torch down in order takes a second, in which nothing happens
+    os._exit(left)  # an orderly shutdown of torch takes a second, without any effect

@@ -1,6 +1,7 @@
 """The parent's half of a launch: starts a forkserver and has it fork one worker per task.
 
-Owns the server's process and its socket. A worker's life is in `resident`, what its end means is the runner's business.
+Owns the server's process and its socket. `resident` owns a worker's life; the runner interprets its
+end.
 """
 
 import contextlib
@@ -32,7 +33,10 @@ SERVER = "ci_bench.engine.process.forkserver"
 START_TIMEOUT_S = 180.0
 LAST_WORDS_S = 1.0
 UNTOUCHED = "PYTORCH_NVML_BASED_CUDA_CHECK"
-"""With it, `torch.cuda.is_available` asks NVML: where the server asked CUDA, the children that it forks would have no GPU."""
+"""Makes `torch.cuda.is_available` ask NVML.
+
+If the server asked CUDA, the children that it forks would have no GPU.
+"""
 
 
 class Launcher:
@@ -84,7 +88,7 @@ class Launcher:
             raise _failure(str(error), self._log) from error
 
     def __enter__(self) -> Self:
-        """Wait until the server has imported what it preloads."""
+        """Wait until the server has imported its modules."""
         self.wait_until_ready()
         return self
 
@@ -93,10 +97,10 @@ class Launcher:
         self.close()
 
     def wait_until_ready(self) -> None:
-        """Wait until the server has imported what it preloads, paused or not; where it fails, it is ended.
+        """Wait until the server has imported its modules, paused or not; if it fails, it is ended.
 
         Raises:
-            LauncherFailed: it could not, or somebody has ended it.
+            LauncherFailed: it failed to start, or was ended.
         """
         if "ready" in self._heard:
             return
@@ -117,7 +121,7 @@ class Launcher:
 
     @property
     def sessions(self) -> tuple[int, ...]:
-        """The sessions in which all is that the server has started, but for workers; none once it has ended."""
+        """Return the sessions of the server's processes except workers; none once it has ended."""
         return () if self._is_closed or self._server.returncode is not None else (self._server.pid,)
 
     def is_loading(self) -> bool:
@@ -144,15 +148,15 @@ class Launcher:
             self._is_paused = False
 
     def resident_bytes(self) -> int:
-        """The memory that the server's pages take, also those that it shares with others; 0 where it has ended."""
+        """Return the memory of the server's pages, including shared ones; 0 if it has ended."""
         with contextlib.suppress(OSError):
             return int(Path(f"/proc/{self._server.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         return 0
 
     def let_go(self) -> None:
-        """Have the server end with every worker, and wait for nothing.
+        """Make the server end with every worker, without waiting.
 
-        One that has had no worker has nothing to end itself.
+        A server without any worker so far ends nothing else.
         """
         self._connection.close()
         if not self._count and self._server.returncode is None:
@@ -170,7 +174,7 @@ class Launcher:
         end_all(self._user, self.successor.sessions if self.successor is not None else ())
 
     def _signal(self, number: signal.Signals) -> None:
-        """To the server, and to what its imports have started."""
+        """Signal the server and the processes that its imports have started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._server.pid, number)
 
@@ -179,7 +183,7 @@ class Launcher:
         return bool(select.select([self._connection], [], [], 0)[0])
 
     def run(self, task: Task, *, timeout_s: float, on_answer: Callable[[Answer], None]) -> Ended:
-        """Run one task in a fresh child and wait for its end, at most `timeout_s` seconds.
+        """Run one task in a new child and wait for its end, at most `timeout_s` seconds.
 
         Raises:
             LauncherFailed: the server died, or a worker could not be ended.
@@ -189,7 +193,10 @@ class Launcher:
 
     @contextmanager
     def begin(self, task: Task, *, timeout_s: float, on_answer: Callable[[Answer], None]) -> Iterator[Worker]:
-        """A fresh child for one task, which is ended with the block. Raises `LauncherFailed` as `run` does."""
+        """Open a new child for one task, which ends with the block.
+
+        Raises `LauncherFailed` as `run` does.
+        """
         self._count += 1
         log = self._folder / f"{self._count:03d}.log"
         path = self._folder / f"{self._count:03d}.task.json"
@@ -218,7 +225,7 @@ class Launcher:
             worker.close()
 
     def fileno(self) -> int:
-        """To wait for a word of the server."""
+        """Return the descriptor to wait for a message of the server."""
         return self._connection.fileno()
 
     def has_spoken(self) -> bool:
@@ -226,7 +233,10 @@ class Launcher:
         return b"\n" in self._buffer
 
     def expect(self, key: str, deadline: float, *, value: str | None = None) -> int:
-        """The next word of the server, which must have `key`. Raises `LauncherFailed` where none comes in time."""
+        """Return the next message of the server, which must have `key`.
+
+        Raises `LauncherFailed` if none comes in time.
+        """
         for line in self._lines(deadline):
             message = json.loads(line)
             self._heard.update(message)
@@ -235,7 +245,10 @@ class Launcher:
         raise self.broken(f"no {key!r} message came")
 
     def broken(self, what: str) -> LauncherFailed:
-        """The error for a server that no longer does its work. Gives a dying one the time to say why."""
+        """Return the error for a server that no longer works.
+
+        Gives a dying one the time to report why.
+        """
         ends_within(self._server, LAST_WORDS_S)
         return _failure(what, self._log)
 

@@ -1,11 +1,12 @@
-"""Note what checks are made with before code of a tree runs in a process, and name what is different later.
+"""Note the functions and values that checks use before a tree's code runs, and name later changes.
 
-A constant of the rule of numbers, the body or the defaults of a function, a method of a class: each is one assignment. So every
-value of the engine's loaded modules is noted, and what checks use of Python and of the libraries. The process that forks the
-workers notes them once its own imports are done. Each worker compares them at the end of its stage.
+A constant of the rule of numbers, the body or the defaults of a function, a method of a class: each
+can be changed by one assignment. So every value of the engine's loaded modules is noted, and the
+parts of Python and of libraries that checks use. The process that forks the workers notes them once
+its own imports are done. Each worker compares them at the end of its stage.
 
-This stops accidents and code that was optimised against a score. Code that shares a process can undo whatever checks it
-(docs/security.md). Imports no torch: what is loaded is noted.
+This stops accidents and code that was optimised against a score. Code that shares a process can
+undo any check of it (docs/security.md). Imports no torch: loaded modules are noted.
 """
 
 import builtins
@@ -60,9 +61,10 @@ LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "torch.testing": ("assert_close",),
     "safetensors.torch": ("save_file",),
 }
-"""Names where their modules define them: the first import of dynamo, which any arm may cause, replaces `torch.manual_seed`.
+"""Names in their defining modules.
 
-Clocks are not among them: tools that freeze time replace those honestly (`engine.timing.fence`).
+The first import of dynamo, which any arm may cause, replaces `torch.manual_seed`. Clocks are not
+among them: tools that freeze time replace those honestly (`engine.timing.fence`).
 """
 OF_TENSORS = (
     *("abs", "add", "all", "allclose", "aminmax", "any", "clone", "copy_", "count_nonzero"),
@@ -83,15 +85,18 @@ replace them.
 """
 
 NUMBERS = (float, int, complex, bytes)
-"""Types of what can be written over in place. The names of these types may be hidden later."""
+"""Types of values that can be overwritten in place.
+
+The names of these types may be hidden later.
+"""
 TUPLES = (tuple, frozenset)
 Token = tuple[object, ...]
-"""Stands for a value: equal tokens are of the same object with the same contents."""
+"""Represents a value: equal tokens are of the same object with the same contents."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Noted:
-    """Tokens by full name: of the engine's own code, and of what it uses of others."""
+    """Tokens by full name: of the engine's own code, and of the code that it uses."""
 
     own: dict[str, Token] = field(default_factory=dict)
     others: dict[str, Token] = field(default_factory=dict)
@@ -99,7 +104,7 @@ class Noted:
     """Objects that tokens name by address, held so that no address is reused."""
 
     def take(self) -> None:
-        """Note what is loaded now and was not noted before."""
+        """Note loaded values that were not noted before."""
         for name, value in _own():
             if name not in self.own:
                 self._keep(self.own, name, value)
@@ -113,7 +118,10 @@ class Noted:
             self._keep(self.own, name, value)
 
     def replaced(self) -> list[str]:
-        """Return the names of the engine's own values that are not what was noted, and of builtins that a module hides."""
+        """Return the names of the engine's own values that differ from the noted ones.
+
+        Includes builtins that a module hides.
+        """
         now = dict(_own())
         changed = [name for name, token in self.own.items() if name in now and token_of(now[name]) != token]
         gone = [name for name in self.own if name not in now and not name.startswith(CLOCK)]
@@ -124,12 +132,15 @@ class Noted:
         return [name for name, value in _functions_of(clock) if self.own.get(name, ()) != token_of(value)]
 
     def replaced_of_others(self) -> list[str]:
-        """Return the names of functions of Python and of libraries that are not what was noted."""
+        """Return the names of functions of Python and libraries that differ from the noted ones."""
         now = dict(_others())
         return [name for name, token in self.others.items() if name not in now or token_of(now[name]) != token]
 
     def checks(self, arm: str) -> Iterator[Check]:
-        """Yield a failed check for what was replaced, on the reference arm: it is every arm's."""
+        """Yield a failed check for replaced values.
+
+        It is on the reference arm, since they affect every arm.
+        """
         watched = [f"{name} (watched by sys.monitoring)" for name in _watched()]
         for check, names in ((UNTOUCHED, [*self.replaced(), *watched]), (SURROUNDINGS, self.replaced_of_others())):
             if names:
@@ -154,7 +165,7 @@ def current() -> Noted:
 
 
 def begin() -> None:
-    """Note what is loaded, for all that are forked from here on."""
+    """Note loaded values, for all processes that are forked from now on."""
     _NOTED.take()
 
 
@@ -165,7 +176,7 @@ def replaced_words(names: list[str]) -> str:
 
 
 def token_of(value: object, depth: int = DEPTH, held: list[object] | None = None) -> Token:
-    """Return the token of a value: its address, and what it would take to change it in place."""
+    """Return the token of a value: its address, and the parts that an in-place change alters."""
     if held is not None:
         held.append(value)
     if isinstance(value, NUMBERS):

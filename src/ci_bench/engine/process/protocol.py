@@ -20,12 +20,16 @@ from ci_bench.suites.base import Evidence, Stage
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """One worker's job. Without a stage, the worker only looks at the machine, or compares tensors: of `files`, or of `claims`.
+    """One worker's job.
 
-    `environ` is set in the worker before anything else runs there. `worker` is the suite's worker module. `keep` says what is
-    written of what the case's reference arm computes, `base_digest` is the digest of base's tensors in `files`.
-    `limit_s` is about how long a stage that can do more or less may take. The worker and what it starts keep to `cores`, by their
-    numbers; without any to those that it may use anyway. `largest_batch` are the rows that were found to fit.
+    Without a stage, the worker only probes the machine, or compares tensors: of `files`, or of
+    `claims`.
+
+    `environ` is set in the worker before anything else runs there. `worker` is the suite's worker
+    module. `keep` selects the written outputs of the case's reference arm, `base_digest` is the
+    digest of base's tensors in `files`. `limit_s` is the approximate duration of a stage that can
+    do more or less. The worker and its children keep to `cores`, by their numbers; without any, to
+    their usual ones. `largest_batch` are the numbers of rows that fit.
     """
 
     launch: int
@@ -59,7 +63,7 @@ class OrderKind(StrEnum):
     DISCARD = "discard"
     """Throw the samples of `Order.block` away."""
     FINISH = "finish"
-    """Tell what was measured, and end."""
+    """Report the measurements, and end."""
 
 
 TOUCH_FROM_CALLS = 50
@@ -79,8 +83,8 @@ class Order:
 
     With `touch`, one call is made before samples of `TOUCH_FROM_CALLS` or more: another process had the machine in between.
 
-    With `referee`, calls on fresh inputs drawn from this seed come before them, and what they return is judged at the end; `once`
-    says that it is a single one.
+    With `referee`, calls on fresh inputs drawn from this seed come before them, and their results
+    are judged at the end; `once` means a single call.
 
     `flushes` of the cache come before each call, as many on all sides; 0 leaves them to the clock.
     """
@@ -145,7 +149,10 @@ ANSWER_FIELDS = frozenset(one.name for one in fields(Answer))
 
 
 def encode(message: Task | Answer) -> bytes:
-    """One line of JSON. Raises ValueError for a number that is not finite, TypeError for what JSON cannot hold."""
+    """Return one line of JSON.
+
+    Raises ValueError for a non-finite number, TypeError for a value that JSON cannot hold.
+    """
     return json.dumps(msgspec.to_builtins(message), allow_nan=False).encode() + b"\n"
 
 
@@ -155,12 +162,12 @@ def encode_order(order: Order) -> bytes:
 
 
 def decode_task(line: bytes) -> Task:
-    """Read what `encode` wrote."""
+    """Read a line of `encode`."""
     return msgspec.convert(json.loads(line), Task)
 
 
 def decode_order(line: bytes) -> Order:
-    """Read what `encode_order` wrote."""
+    """Read a line of `encode_order`."""
     return _ORDER_DECODER.decode(line)
 
 

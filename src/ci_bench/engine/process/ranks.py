@@ -1,4 +1,4 @@
-"""The ranks of a stage that takes several processes: forks them, watches over them, and says which of them went wrong, and how.
+"""Fork the ranks of a stage with several processes, watch them, and report which failed, and how.
 
 The worker that the parent knows becomes their supervisor. It computes nothing and waits in the
 kernel, so a collective never blocks it. Rank 0 answers the parent and takes its orders; the others
@@ -47,7 +47,7 @@ _GAVE_UP = re.compile(
 """Words in errors that a peer causes: of gloo, NCCL, torch's stores, and our own pipes."""
 
 
-class PeerLost(ConnectionError):  # noqa: N818 - it names what happened
+class PeerLost(ConnectionError):  # noqa: N818 - it names the event
     """Another rank is gone, or did not answer in time."""
 
 
@@ -77,7 +77,10 @@ class Seat:
                 raise PeerLost(message_) from error
 
     def receive(self, rank: int, *, limit_s: float | None = None) -> dict[str, Any] | None:
-        """The next message of another rank; `None` where it said its last. Raises `PeerLost` where none comes in `limit_s`."""
+        """Return the next message of another rank; `None` after its last.
+
+        Raises `PeerLost` if none comes in `limit_s`.
+        """
         deadline = None if limit_s is None else time.monotonic() + limit_s
         rest = self.buffers.pop(rank, b"")
         while b"\n" not in rest:
@@ -147,9 +150,10 @@ def is_of_a_peer(error: BaseException) -> bool:
 def supervise(
     count: int, *, scratch: Path, patience_s: float, perform: Callable[[Seat], Fault | None], keep: Sequence[int]
 ) -> Fault | None:
-    """Fork `count` ranks that each `perform` theirs, and wait for all. Returns what went wrong; `None` where nothing did.
+    """Fork `count` ranks that each `perform` theirs, and wait for all.
 
-    `keep` are the descriptors to the parent, which only rank 0 uses from then on.
+    Returns the fault; `None` if there was none. `keep` are the descriptors to the parent, which
+    only rank 0 uses from then on.
     """
     folder = Path(tempfile.mkdtemp(prefix="ranks-", dir=scratch))
     seats = _seats(count, folder, patience_s)

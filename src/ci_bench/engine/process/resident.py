@@ -1,8 +1,8 @@
-"""The parent's half of one worker: sends orders, reads answers, enforces its time limit, learns how it ended and what that means.
+"""Drive one worker from the parent: send orders, read answers, enforce limits, interpret its end.
 
-Owns one child of a launch from its start to its end: a worker cannot make what is read of it grow, or keep the parent busy,
-without bound, and its end becomes a typed status and a sentence for the user. The launch itself (the server that forks) belongs
-to `launch`.
+Owns one child of a launch from its start to its end. A worker can neither send unbounded output nor
+keep the parent busy for ever, and its end becomes a typed status and a sentence for the user. The
+launch itself (the server that forks) belongs to `launch`.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ class Answers:
         return self._seen > MAX_BYTES or self.garbled > MAX_GARBLED
 
     def drain(self, reader: int) -> bool:
-        """Take what is there now; False at the end of the stream, or when flooded."""
+        """Read the available output; False at the end of the stream, or when flooded."""
         while not self.flooded:
             try:
                 data = os.read(reader, 1 << 16)
@@ -98,13 +98,13 @@ class Server(Protocol):
     """The source of a worker's exit: the process that forked it, which reports when it is gone."""
 
     def fileno(self) -> int:
-        """To wait for a word of the server."""
+        """Return the descriptor to wait for a message of the server."""
 
     def has_spoken(self) -> bool:
         """Return whether a message of the server waits to be read: the worker ended."""
 
     def expect(self, key: str, deadline: float, *, value: str | None = None) -> int:
-        """The next word of the server, which must have `key`."""
+        """Return the next message of the server, which must have `key`."""
 
     def broken(self, what: str) -> LauncherFailed:
         """The error for a server that no longer does its work."""
@@ -114,9 +114,9 @@ class Server(Protocol):
 class Ended:
     """The end of a worker. `code` is its exit code, negative for a signal.
 
-    `answers` are the lines it sent, but for progress and for orders done; `garbled` counts those that were not answers. `flooded`
-    says that it was ended because it sent too much, `overfull` because its log grew too large.
-    `duration_s` is the time it was waited for.
+    `answers` are the lines it sent, except progress and executed orders; `garbled` counts invalid
+    lines. `flooded`: it was ended because it sent too much. `overfull`: its log grew too large.
+    `duration_s` is the waiting time.
     """
 
     code: int
@@ -147,7 +147,10 @@ class Worker:
         timeout_s: float,
         on_answer: Callable[[Answer], None],
     ) -> None:
-        """`answers` and `orders` are this end of the child's pipes, closed by `close`; the child was asked for at `begun_s`."""
+        """`answers` and `orders` are this end of the child's pipes, closed by `close`.
+
+        The child was requested at `begun_s`.
+        """
         self._server, self._pid = server, pid
         self._reader = answers
         self._writer: int | None = orders
@@ -164,10 +167,10 @@ class Worker:
         os.set_blocking(answers, False)
 
     def tell(self, order: Order) -> None:
-        """Send an order, and wait for nothing: the worker is at it until its answer is asked for."""
+        """Send an order without waiting: the worker executes it meanwhile."""
         self._left_at = time.monotonic()
         if self._writer is not None:
-            with contextlib.suppress(OSError):  # it is gone, and its end says so
+            with contextlib.suppress(OSError):  # it is gone, and its end is reported
                 os.write(self._writer, encode_order(order))
 
     def ask(self, order: Order | None) -> Answer | None:
@@ -186,7 +189,7 @@ class Worker:
         return self._answers.kept[self._read - 1]
 
     def end(self) -> Ended:
-        """Give no more orders, and wait for the worker's own end, at most as long as its limit leaves it.
+        """Give no more orders, and wait for the worker's own end, up to its time limit.
 
         Raises:
             LauncherFailed: the server died, or the worker could not be ended.
@@ -299,7 +302,7 @@ class Worker:
         return False
 
     def _is_overfull(self) -> bool:
-        """Look at the log, where the last look is long enough ago."""
+        """Check the log's size, if the last check is long enough ago."""
         now = time.monotonic()
         if now - self._looked_s < LOOK_S:
             return False
@@ -340,9 +343,11 @@ FOREIGN = "something other than ci-bench wrote into its pipe"
 
 
 def explain(ended: Ended, *, limit_s: float) -> tuple[Status, str]:  # noqa: PLR0911 - one line per ending, in order
-    """The status of a stage and why. `ok` only if the worker said what it found, left well and sent nothing garbled.
+    """Return the status of a stage and its reason.
 
-    A time limit counts first, then a signal, then what the worker says of itself (a typed fault), then its exit code.
+    `ok` only if the worker reported its results, exited cleanly and sent nothing garbled. A time
+    limit counts first, then a signal, then the worker's own report (a typed fault), then its exit
+    code.
     """
     if ended.timed_out:
         return Status.TIMEOUT, f"ended after {limit_s:g} s (run.stage_timeout_s) with all its processes"
@@ -363,7 +368,10 @@ def explain(ended: Ended, *, limit_s: float) -> tuple[Status, str]:  # noqa: PLR
 
 
 def signal_name(ended: Ended) -> str | None:
-    """The signal that ended the worker, such as ``SIGSEGV``; `None` where none did, or where it was ended on purpose."""
+    """Return the signal that ended the worker, such as ``SIGSEGV``.
+
+    `None` without one, or if intended.
+    """
     if ended.code >= 0 or ended.timed_out or ended.flooded or ended.overfull:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The private folder of a run, and what a run that was killed left behind: its folder, and processes that still use it.
+"""The private folder of a run, and the leftovers of killed runs: their folders and processes.
 
 A folder is held by a lock that ends with the process, however that ends, and that works in every
 container with the same /tmp. An unlocked folder of this user belongs to a dead run. Its processes
@@ -33,7 +33,9 @@ PAUSE_S = 0.01
 
 @contextmanager
 def run_folder() -> Iterator[str]:
-    """A private folder for a run's tasks, logs and caches, removed with the block; first, what dead runs left is cleared away.
+    """Open a private folder for tasks, logs and caches, removed with the block.
+
+    Leftovers of dead runs are removed first.
 
     Raises:
         ScratchFailed: it cannot be made.
@@ -63,7 +65,7 @@ def _hold(folder: Path) -> BinaryIO:
 
 
 def make(folder: Path) -> None:
-    """Make a folder in a private one, where it is not there yet. Raises `ScratchFailed`."""
+    """Make a folder in a private one, if it is missing. Raises `ScratchFailed`."""
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
@@ -106,7 +108,7 @@ def _clear(folder: Path) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder, also where permissions inside were taken away."""
+    """Remove a folder, even if permissions inside were taken away."""
     import shutil
 
     for root, names, _ in os.walk(folder):
@@ -117,7 +119,10 @@ def _remove(folder: Path) -> None:
 
 
 def end_processes(folder: Path) -> int:
-    """End whatever has the folder in its environment, and what that starts meanwhile. Returns how many there were."""
+    """End all processes with the folder in their environment, and their new children.
+
+    Returns their number.
+    """
     ended: set[int] = set()
     for _ in range(MOST_ROUNDS):
         found = _users(os.fsencode(folder))

@@ -1,9 +1,11 @@
 """Start a server without code of the tree: its folders leave the path until the engine has noted itself, then they come back.
 
-Python imports `sitecustomize` from its path before anything else, and a module of the tree hides one of the standard library. So
-the parent puts a folder with a file of that name in front of the path. It takes the tree's folders out, and runs the file that
-Python finds without them. Once the server has noted what checks are made with, the path is whole again, and the tree's own file
-runs if Python would have run that. Not covered: import lines of `.pth` files in an environment, which set-up installs.
+Python imports `sitecustomize` from its path before anything else, and a module of the tree hides
+one of the standard library. So the parent puts a folder with a file of that name in front of the
+path. It takes the tree's folders out, and runs the file that Python finds without them. Once the
+server has noted the functions that checks use, the path is whole again, and the tree's own file
+runs if Python would have run that. Not covered: import lines of `.pth` files in an environment,
+which set-up installs.
 """
 
 import os
@@ -32,7 +34,7 @@ except ImportError as error:
 
 
 def without_tree(folder: Path, environ: Mapping[str, str], cwd: Path | None) -> dict[str, str]:
-    """Write the folder that comes first on the path into `folder`; return the environment with it.
+    """Write the folder that is first on the path into `folder`; return the environment with it.
 
     The tree is `cwd`, or else the caller's folder. The engine's own folder stays on the path.
 

@@ -1,8 +1,8 @@
-"""A user of the operating system for each side: the kernel keeps one side's code from the other's files, memory and signals.
+"""Run each side as a separate user: the kernel protects the other side's files, memory and signals.
 
-For a process that is root, in a container as a rule, and holds what it takes to start and end processes of others (CAP_SETUID,
-CAP_SETGID, CAP_KILL, CAP_CHOWN, CAP_DAC_OVERRIDE). It runs none of either side's code itself. Processes of a side have no
-capabilities, and no group but their own.
+For a process that is root, usually in a container, with the capabilities to start and end processes
+of others (CAP_SETUID, CAP_SETGID, CAP_KILL, CAP_CHOWN, CAP_DAC_OVERRIDE). It runs none of either
+side's code itself. Processes of a side have no capabilities, and only their own group.
 """
 
 import os
@@ -48,7 +48,7 @@ class Users:
 
 
 def users_of(environ: Mapping[str, str]) -> Users | None:
-    """The users that the environment names; `None` where it names none.
+    """Return the users that the environment names; `None` if it names none.
 
     Raises:
         BadInput: they are not two separate users, one runs a process already, or only root could start their processes.
@@ -80,8 +80,8 @@ def started_as(user: int | None) -> Started:
 def give(path: Path, user: int | None, mode: int = PRIVATE) -> None:
     """Make a user the owner of a file, or of a folder with all in it, before any of his code runs.
 
-    Other users may not enter. A file that is linked to from elsewhere stays whose it is: he may
-    have made the link.
+    Other users may not enter. A file with several links keeps its owner: the user may have made the
+    link.
     """
     if user is None:
         return
@@ -95,16 +95,16 @@ def give(path: Path, user: int | None, mode: int = PRIVATE) -> None:
 
 
 def let_pass(folder: Path, mode: int = PASSABLE) -> None:
-    """Set the mode of a folder, which has to be our own for that (CAP_FOWNER is not needed)."""
+    """Set the mode of a folder, which must be our own for that (CAP_FOWNER is not needed)."""
     if folder.stat().st_uid != os.geteuid():
         os.chown(folder, os.geteuid(), os.getegid())
     folder.chmod(mode)
 
 
 def end_all(user: int | None, spared: Container[int] = ()) -> bool:
-    """End every process of a user, wherever it went, but those of the `spared` sessions. Returns whether none is left.
+    """End every process of a user except those of the `spared` sessions.
 
-    No process gets into a session but by being started in it.
+    Returns whether none is left. No process gets into a session but by being started in it.
     """
     deadline = time.monotonic() + PATIENCE_S
     while user is not None and (left := [pid for pid in living(user) if _session(pid) not in spared]):

@@ -72,7 +72,10 @@ def main(answers: int, orders: int, task_path: str) -> int:
 
 
 def _perform_in_ranks(task: Task, count: int, channel: Channel, pipes: tuple[int, int]) -> int:
-    """Have several processes do the task, of which the first answers and takes orders. Returns the exit code."""
+    """Run the task in several processes, of which the first answers and takes orders.
+
+    Returns the exit code.
+    """
 
     def perform(seat: Seat) -> Fault | None:
         if seat.rank:
@@ -93,7 +96,7 @@ def _perform_in_ranks(task: Task, count: int, channel: Channel, pipes: tuple[int
 
 
 def _perform(answer: Callable[[], Answer]) -> tuple[bytes, Fault | None]:
-    """The last line to say, and what went wrong, if anything."""
+    """Return the last line to send, and the fault, if any."""
     try:
         return encode(answer()), None
     except Abandoned:
@@ -197,21 +200,24 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
 
 
 def _note(task: Task) -> noted.Noted:
-    """Note what checks are made with, a built-in suite's modules included, before any code of the tree is imported."""
+    """Note the functions that checks use before any code of the tree is imported.
+
+    Includes a built-in suite's modules.
+    """
     if str(task.worker).startswith(f"{noted.PACKAGE}."):
         import_module(str(task.worker))
     return noted.current()
 
 
 def _select(task: Task) -> str:
-    """Make the task's device current, and refuse one on which times mean nothing."""
+    """Make the task's device current, and refuse one whose times are meaningless."""
     device = select_device(task.device, threads=task.options.threads)
     refuse_blocking_launches(device, os.environ)
     return device
 
 
 def _settle_process(device: str, stage: Stage) -> None:
-    """Keep the heap where steps are timed on the CPU; on a GPU, bound inductor's pool of processes."""
+    """Fix the heap if steps are timed on the CPU; on a GPU, bound inductor's pool of processes."""
     if device != "cpu":
         limit_workers(os.environ)
     elif stage.kind in TIMED:
@@ -261,7 +267,7 @@ def _gather(  # noqa: PLR0911 - one for each kind
 
 
 def _explain(workload: Workload, stage: Stage, *, context: Context, limit_s: float) -> Evidence:
-    from ci_bench.engine.profiling.arm import explain_arm  # what no other worker needs
+    from ci_bench.engine.profiling.arm import explain_arm  # only this worker needs it
 
     (arm,) = stage.arms
     return explain_arm(workload, arm, context=context, limit_s=limit_s)

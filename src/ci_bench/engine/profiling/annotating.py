@@ -1,7 +1,8 @@
-"""Has each operator of a step annotated with the user's line, and with the line where the layout of what it reads was made.
+"""Annotate each operator of a step with the user's line, and the line that made its inputs' layout.
 
-A dispatch mode sees every operator that Python or autograd calls. One that reads a transposed, strided or expanded tensor can
-take much longer than with a contiguous one, or copies it first; the line to look at then is the one that made the layout.
+A dispatch mode sees every operator that Python or autograd calls. One that reads a transposed,
+strided or expanded tensor can take much longer than with a contiguous one, or copies it first; the
+interesting line is then the one that made the layout.
 """
 
 import sys
@@ -33,7 +34,7 @@ class Layouts:
         self._made: dict[_Layout, Line] = {}
 
     def origin(self, inputs: Iterable[Any]) -> Line | None:
-        """The line of the first input whose layout was made in this step."""
+        """Return the line of the first input whose layout was made in this step."""
         known = (self._made.get(layout) for layout in map(layout_of, inputs) if layout is not None)
         return next((line for line in known if line is not None), None)
 
@@ -47,7 +48,7 @@ class Layouts:
             if layout is not None and origin is not None:
                 self._made[layout] = origin
             elif layout is not None:
-                self._made.pop(layout, None)  # the memory of a tensor that is gone
+                self._made.pop(layout, None)  # the memory of a freed tensor
 
 
 def layout_of(value: Any) -> _Layout | None:
@@ -69,7 +70,7 @@ def layout_of(value: Any) -> _Layout | None:
 
 @contextmanager
 def annotated(table: list[Line], sources: Sources) -> "Iterator[TorchDispatchMode]":
-    """Has each operator annotated with numbers of lines in `table`: the user's, and the layout's where there is one.
+    """Annotate each operator with numbers of lines in `table`: the user's, and the layout's if any.
 
     An operator of the backward pass has the forward's line: a node of autograd has the same
     sequence number as its forward operator

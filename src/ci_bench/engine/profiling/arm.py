@@ -1,4 +1,4 @@
-"""Explains one arm: opens its program as timing does, warms it up, looks at a few steps, and says what they consist of.
+"""Explain one arm: open its program as timing does, warm it up, and profile a few steps.
 
 No time here is a sample. The process is a new one that only explains, after the last launch. The
 compiler's cache is cold, so its kernels report their lines. CUDA graphs are not captured, since a
@@ -66,7 +66,7 @@ BATCHES = 3
 TRIES = 3
 """The number of looks at one step for shares: the smallest of each figure counts."""
 MOST_OF_LIMIT = 0.3
-"""So much of the time there is goes into plain steps."""
+"""The share of the available time for plain steps."""
 _PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -122,7 +122,10 @@ def explain_arm(workload: Workload, arm: str, *, context: Context, limit_s: floa
 
 
 def _most(rows: Sequence[ProfileRow]) -> tuple[tuple[ProfileRow, ...], tuple[ProfileRow, ...]]:
-    """Those that a document holds, and those that it doesn't: by seconds, then the few that hold the most memory."""
+    """Return the rows that a document holds, and the rest.
+
+    Selected by seconds, then the few with the most memory.
+    """
     by_time = sorted(rows, key=lambda row: row.seconds, reverse=True)
     by_memory = sorted((row for row in by_time if row.alive_bytes), key=lambda row: row.alive_bytes, reverse=True)
     kept = {id(row) for row in (*by_memory[: MOST_ROWS // 5], *by_time)[:MOST_ROWS]}
@@ -181,7 +184,10 @@ class _Looking:
         return [*_operators(typical(taken), lines, python, self._kernels), *_python(host, python)]
 
     def _quickest(self, look: Callable[[], T], lack: str) -> T | None:
-        """The look that disturbed least; `None`, and a note on what is lacking, where benched code cannot be looked at so."""
+        """Return the look that disturbed least.
+
+        `None`, with a note on the missing figures, if benchmarked code does not allow such a look.
+        """
         try:
             looks = sorted((look() for _ in range(TRIES)), key=lambda one: one.whole_s)
         except Exception as error:  # noqa: BLE001 - the seconds stand without it
@@ -204,7 +210,7 @@ class _Looking:
         return looked
 
     def _with_lines(self) -> Lines:
-        """One step whose operators have lines, where Python calls them one by one, and whose memory is known."""
+        """Profile one step with memory, and operators' lines if Python calls them one by one."""
         table: list[Line] = []
         eager = not self._compiled
         mode = (lambda: annotated(table, self._sources)) if eager else nullcontext
@@ -265,7 +271,10 @@ def _device_type(device: str) -> Any:
 def _operators(
     found: dict[Key, Typical], lines: Lines | None, python: PythonTime | None, kernels: Kernels | None
 ) -> Iterator[ProfileRow]:
-    """A row for each operator and place, and for each kernel; what is alive is its own where no seconds are known of it."""
+    """Return a row for each operator and place, and for each kernel.
+
+    Live memory has separate rows if its seconds are unknown.
+    """
     alive = dict(lines.alive) if lines else {}
     for (kind, name), figure in found.items():
         fused = kernels.lines(name) if kernels else ()

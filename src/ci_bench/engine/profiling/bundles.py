@@ -60,9 +60,10 @@ if __name__ == "__main__":
 
 @dataclass(kw_only=True)
 class Captured:
-    """One graph as the compiler was given it. `failed` says that the compiler raised; `compiled` is what it made otherwise.
+    """One graph as passed to the compiler.
 
-    `operators` are those of the graph that was captured, where this one is what minifying left of it.
+    `failed`: the compiler raised; `compiled` is its result otherwise. `operators` are those of the
+    captured graph, if this one is the result of minifying.
     """
 
     graph: Any
@@ -114,7 +115,10 @@ class Graphs:
     note: str = ""
 
     def listen(self) -> None:
-        """Changes dynamo for this process, which measures nothing: each backend of `torch.compile` is called through here."""
+        """Patch dynamo so `torch.compile` calls each backend through here.
+
+        This process measures nothing.
+        """
         try:
             from torch._dynamo.repro.after_dynamo import WrapBackendDebug
         except ImportError as error:
@@ -214,7 +218,7 @@ def operators_of(graph: Any) -> int:
 
 
 def _shown(captured: Captured, path: Path, deadline: float) -> replay.Outcome:
-    """Write the bundle of a graph, or of what minifying leaves of it, and return what it says in a fresh process."""
+    """Write the bundle of a graph or of its minified form; return its outcome in a new process."""
     write(path, captured)
     smaller = path.with_name(f"smaller-{path.name}")
     try:
@@ -231,7 +235,10 @@ def _shown(captured: Captured, path: Path, deadline: float) -> replay.Outcome:
 
 
 def name_of(backend: Any, name: str) -> str:
-    """A backend by torch's name of it; else ``module:attribute``, as far as a module that is loaded has it under any name."""
+    """Return torch's name of a backend.
+
+    Else ``module:attribute``, if a loaded module has it under any name.
+    """
     import torch
 
     if name in torch.compiler.list_backends(exclude_tags=()):
@@ -245,7 +252,7 @@ def name_of(backend: Any, name: str) -> str:
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that a file can hold."""
+    """Return the options that a file can hold."""
     return {name: value for name, value in options.items() if isinstance(value, bool | int | float | str)}
 
 
@@ -279,7 +286,7 @@ def write(path: Path, captured: Captured, *, name: str = "") -> None:
 
 
 def _kept(inputs: tuple[Any, ...]) -> dict[int, Any]:
-    """Those inputs that are kept as they are, by place."""
+    """Return the inputs that are kept as they are, by place."""
     import torch
 
     tensors = {index: one for index, one in enumerate(inputs) if isinstance(one, torch.Tensor)}

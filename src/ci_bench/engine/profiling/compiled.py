@@ -52,11 +52,11 @@ class Kernels:
         said = debug.dump_inductor_provenance_info
 
         def dump() -> object:
-            for name, stacks in debug._inductor_kernel_stack_trace.items():  # noqa: SLF001 - it is written nowhere else
+            for name, stacks in debug._inductor_kernel_stack_trace.items():  # noqa: SLF001 - no other place has it
                 self.stacks.setdefault(event_name(name), []).extend(map(str, stacks))
             return said()
 
-        debug.dump_inductor_provenance_info = dump  # type: ignore[assignment] # it returns what the one before says
+        debug.dump_inductor_provenance_info = dump  # type: ignore[assignment] # returns the previous result
         GraphLowering.save_output_code = self._keep
 
     def _keep(self, code: str) -> None:

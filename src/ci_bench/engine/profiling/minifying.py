@@ -1,4 +1,4 @@
-"""Makes the graph of a bundle smaller while it goes wrong the same way, by functorch's minifier.
+"""Reduce the graph of a bundle while it goes wrong in the same way, by functorch's minifier.
 
 Runs in a separate process: a compiler that crashes or never ends on a smaller graph affects nothing
 else, and killing the process enforces a time limit. Each smaller graph is written as soon as it
@@ -21,9 +21,9 @@ Keep = Callable[[Any, Sequence[Any]], None]
 
 
 def minified(graph: Any, inputs: Sequence[Any], settings: Mapping[str, Any], keep: Keep) -> None:
-    """Give `keep` each graph with fewer operators, or fewer inputs, that goes wrong as this one does; the smallest comes last.
+    """Give `keep` each smaller graph (operators or inputs) that goes wrong as this one does.
 
-    Graphs that `keep` refuses by `ValueError` do not count.
+    The smallest comes last. Graphs that `keep` refuses by `ValueError` do not count.
 
     Raises:
         ValueError: this one does not go wrong.
@@ -71,7 +71,7 @@ def _wrong(graph: Any, inputs: Sequence[Any], settings: Mapping[str, Any]) -> st
     try:
         with torch.autocast(settings["device"], enabled=False):
             outcome = replay.replayed(graph, inputs, lambda: torch.compile(call, backend=backend, options=options), settings)
-    except Exception:  # noqa: BLE001 - a part of a graph that does not run says nothing of the compiler
+    except Exception:  # noqa: BLE001 - a part of a graph that does not run does not accuse the compiler
         return ""
     if outcome.code != replay.WRONG:
         return ""
@@ -80,7 +80,10 @@ def _wrong(graph: Any, inputs: Sequence[Any], settings: Mapping[str, Any]) -> st
 
 
 def recaptured(module: Any, inputs: Sequence[Any], settings: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-    """A bundle's module as the graph that dynamo makes of it, with its inputs. Raises `ValueError` where that are several."""
+    """Return dynamo's graph of a bundle's module, with its inputs.
+
+    Raises `ValueError` if there are several.
+    """
     import torch
 
     taken: list[tuple[Any, list[Any]]] = []
@@ -100,7 +103,7 @@ def recaptured(module: Any, inputs: Sequence[Any], settings: Mapping[str, Any]) 
 
 @contextlib.contextmanager
 def _as_captured(settings: Mapping[str, Any]) -> Iterator[None]:
-    """Gradients and autocast as they were where the graph was captured."""
+    """Restore gradients and autocast as they were when the graph was captured."""
     import torch
 
     kind = settings["autocast"]

@@ -45,7 +45,10 @@ def key_of(name: str) -> Key | None:
 
 @dataclass(kw_only=True, slots=True)
 class Taken:
-    """Seconds and calls of one step, by operator and kernel; `host_s` is what is in none, `whole_s` the step."""
+    """Seconds and calls of one step, by operator and kernel.
+
+    `host_s` is the time outside them, `whole_s` the step's.
+    """
 
     whole_s: float
     host_s: float
@@ -109,9 +112,10 @@ def _add(step: Taken, event: Any) -> None:
 
 
 def quiet(steps: list[Taken]) -> list[Taken]:
-    """The steps that took least, a quarter of them: in the others something else had the machine for a while.
+    """Return the quickest quarter of the steps.
 
-    Means over the same steps add up, so the parts of a step sum to the whole; medians do not.
+    In the others the machine did other work for a while. Means over the same steps add up, so the
+    parts of a step sum to the whole; medians do not.
     """
     kept = max(min(FEWEST_QUIET, len(steps)), len(steps) // 4)
     return sorted(steps, key=lambda step: step.whole_s)[:kept]
@@ -133,9 +137,9 @@ def middle(seconds: list[float], calls: list[int]) -> Typical:
 
 @dataclass(kw_only=True, slots=True)
 class Lines:
-    """One step with lines: the seconds of each operator by place, and what was alive at the peak by operator and place.
+    """One step with lines: seconds of each operator by place, and live memory at the peak by both.
 
-    `laid_out` is where the layouts were made of what an operator reads, or one that calls it.
+    `laid_out` are the places that made the layouts of an operator's inputs, or of its caller's.
     """
 
     lines: list[Line]
@@ -146,20 +150,23 @@ class Lines:
     _allocations: list[tuple[int, int, int, tuple[Key, Place]]] = field(default_factory=list)
 
     def least(self, others: Sequence["Lines"]) -> None:
-        """Take the least of each figure over looks at the same step: what disturbs one of them only adds."""
+        """Take the least of each figure over looks at the same step: disturbances only add."""
         for key, own in self.seconds.items():
             for place in own:
                 own[place] = min([own[place], *(one.seconds[key][place] for one in others if place in one.seconds.get(key, {}))])
 
     def read(self, roots: Iterable[Any], *, device: str) -> None:
-        """Take a tree of events, and replay what was allocated and freed on this kind of device."""
+        """Take a tree of events, and replay allocations and frees on this kind of device."""
         for root in roots:
             self.whole_s += root.duration_time_ns / 1e9
             self._visit(root, (), (), None, device)
         self.alive = peak_of(self._allocations)
 
     def _visit(self, event: Any, place: Place, made: Place, operator: Key | None, device: str) -> Place:
-        """One event and all below it, which reads what was laid out at `made`. Returns the place of the first that has one."""
+        """Visit one event and all below it, whose inputs were laid out at `made`.
+
+        Returns the place of the first that has one.
+        """
         kind, name = event.tag.name, event.name
         if kind == "Allocation":
             self._allocate(event, operator, place, device)
@@ -190,7 +197,10 @@ def own_s(event: Any) -> float:
 
 
 def peak_of(allocations: Iterable[tuple[int, int, int, tuple[Key, Place]]]) -> dict[tuple[Key, Place], float]:
-    """The bytes that were there when most were, by who allocated them. An allocation is (when, where, bytes or less, by whom)."""
+    """Return the bytes at the peak, by their allocator.
+
+    An allocation is (when, where, bytes or less, by whom).
+    """
     alive: dict[int, tuple[int, tuple[Key, Place]]] = {}
     now = most = 0
     at_peak: dict[int, tuple[int, tuple[Key, Place]]] = {}
@@ -210,10 +220,12 @@ def peak_of(allocations: Iterable[tuple[int, int, int, tuple[Key, Place]]]) -> d
 
 @dataclass(kw_only=True, slots=True)
 class PythonTime:
-    """One step with stacks: the interpreter's own seconds, by the user's function, or what a line of it calls of others' code.
+    """One step with stacks: the interpreter's own seconds.
 
-    The step is what is below the function called `entered`: an annotation ends the stack that it is in. `operators` are the
-    seconds of those that a line calls by name, from Python: outside of what was compiled.
+    They are by the user's function, or by the foreign code that a line of it calls. The step is
+    everything below the function called `entered`: an annotation ends the stack that it is in.
+    `operators` are the seconds of those that a line calls by name, from Python: outside of compiled
+    code.
     """
 
     sources: Sources
@@ -223,7 +235,7 @@ class PythonTime:
     whole_s: float = 0.0
 
     def least(self, others: Sequence["PythonTime"]) -> None:
-        """Take the least of each figure over looks at the same step: what disturbs one of them only adds."""
+        """Take the least of each figure over looks at the same step: disturbances only add."""
         for key, own_s in self.seconds.items():
             self.seconds[key] = min([own_s, *(one.seconds[key] for one in others if key in one.seconds)])
 
@@ -264,6 +276,6 @@ def c_name(name: str) -> str:
 
 
 def spread(weights: Mapping[Place, float]) -> dict[Place, float]:
-    """The share of each place; all of it nowhere where nothing is known."""
+    """Return the share of each place; if nothing is known, no place has all of it."""
     whole = sum(weights.values())
     return {place: one / whole for place, one in weights.items()} if whole > 0 else dict.fromkeys(list(weights)[:1] or [()], 1.0)

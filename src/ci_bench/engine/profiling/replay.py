@@ -1,7 +1,8 @@
-"""Runs one captured graph uncompiled and compiled, and says whether compiling went wrong. It travels in every bundle, as a file.
+"""Run one captured graph uncompiled and compiled, and report if compiling went wrong.
 
-A bundle is an archive that Python runs: ``python repro-ARM.pyz``. The graph is source, its inputs are safetensors: nothing is
-unpickled. Exit codes are those of ``git bisect run``: 0 the compiler is right, 1 it is wrong or fails, 125 neither can be said.
+Every bundle contains this file. A bundle is an archive that Python runs: ``python repro-ARM.pyz``.
+The graph is source, its inputs are safetensors: nothing is unpickled. Exit codes are those of ``git
+bisect run``: 0 the compiler is right, 1 it is wrong or fails, 125 inconclusive.
 
 Outputs, gradients of all inputs that require them, and inputs after the call are compared, each
 with the root mean square of its error against the same graph in fp64. The compiled graph's error
@@ -58,7 +59,10 @@ def replayed(
 
 
 def _results(call: Callable[..., Any], inputs: Sequence[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Outputs, gradients, and what one call leaves in its inputs, by name. The inputs given stay as they are."""
+    """Return outputs, gradients, and one call's changes of its inputs, by name.
+
+    The inputs given stay as they are.
+    """
     import torch
 
     own = [_leaf(value) for value in inputs]
@@ -99,7 +103,7 @@ def _autocast(settings: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _exact(graph: Any, inputs: Sequence[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The results in fp64; none where the graph asks for other types by name."""
+    """Return the results in fp64; none if the graph names other types."""
     import copy
 
     import torch
@@ -158,7 +162,7 @@ def compiler_of(name: str) -> Any:
 
 
 def read(archive: str, described: Sequence[Any]) -> list[Any]:
-    """The graph's inputs: those that are kept, those that are drawn as the kept ones were spread, and plain numbers."""
+    """Return the graph's inputs: kept ones, those drawn with the original spread, plain numbers."""
     import torch
     from safetensors.torch import load
 
@@ -209,7 +213,7 @@ def _replay(archive: str, build: Callable[[], Any], settings: Mapping[str, Any],
     with contextlib.suppress(ImportError, AttributeError):
         from torch._inductor import config as inductor
 
-        inductor.fallback_random = True  # so that both draw the same numbers
+        inductor.fallback_random = True  # both then draw the same numbers
     config.suppress_errors = False
     graph, inputs, backend = build(), read(archive, settings["inputs"]), compiler_of(compiler)
     options = settings["options"] if compiler == settings["compiler"] else {}

@@ -14,11 +14,14 @@ from typing import Any, Literal
 from ci_bench.records.profiles import MOST_REASON
 
 MOST_BYTES, MOST_EVENTS, MOST_FRAMES = 1_000_000, 100_000, 16
-"""Of the compressed file; of what is recorded, the last; of a stack, the innermost."""
+"""Limits of the compressed file, of recorded events (the last count), of a stack (innermost)."""
 
 
 class MemoryHistory:
-    """Records from its creation on, until it is kept. Does nothing on the CPU, whose memory torch has no history of."""
+    """Records from its creation until it is stored.
+
+    Does nothing on the CPU, whose memory torch has no history of.
+    """
 
     def __init__(self, device: str) -> None:
         """Prepare a snapshot; `note` is the reason if a GPU has none."""
@@ -55,7 +58,10 @@ class MemoryHistory:
 
 
 def packed(snapshot: Mapping[str, Any]) -> bytes:
-    """A snapshot as compressed JSON of `MOST_BYTES` at most, without its first events where it would be longer."""
+    """Return a snapshot as compressed JSON of `MOST_BYTES` at most.
+
+    Its first events are dropped if it would be longer.
+    """
     traces = [[_shortened(event) for event in trace] for trace in snapshot.get("device_traces", ())]
     segments = [
         _shortened({**one, "blocks": list(map(_shortened, one.get("blocks", ())))}) for one in snapshot.get("segments", ())

@@ -25,7 +25,7 @@ class Sources:
     """Lines of the tree at `tree`, and of packages."""
 
     def __init__(self, tree: Path) -> None:
-        """Nothing is read before it is asked for."""
+        """Files are read on demand."""
         self._tree = tree.resolve()
         self._nothing = [Path(place).resolve() for place in (sysconfig.get_path("stdlib"), _ENGINE) if place]
         self.rank = lru_cache(maxsize=4096)(self._rank)
@@ -71,7 +71,10 @@ class Sources:
         return _OWN if path.is_relative_to(self._tree) else _PACKAGE
 
     def _find(self, file: str) -> str:
-        """The path of a file; torch's profiler has taken off what is on Python's path."""
+        """Return the path of a file.
+
+        Torch's profiler has removed the prefix that is on Python's path.
+        """
         if Path(file).is_absolute():
             return file
         places = (Path(place) / file for place in (str(self._tree), *sys.path))

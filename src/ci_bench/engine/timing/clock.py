@@ -20,8 +20,8 @@ _Reading = TypeVar("_Reading")
 class Taken:
     """One sample: seconds per call by the host's clock, by the device's, and of each part.
 
-    `None` is what the device's clock cannot resolve or does not exist. `parts_s` is empty where parts are not timed, and
-    otherwise has an entry for each part.
+    `None` is a time that the device's clock cannot resolve, or that does not exist. `parts_s` is
+    empty if parts are not timed, and otherwise has an entry for each part.
     """
 
     wall_s: float
@@ -44,7 +44,7 @@ class Clock(Protocol):
     """The clock that parts are read from."""
 
     def prepare(self, program: Program) -> None:
-        """Do what has to be done once before a program is sampled, at the latest at its first sample.
+        """Do one-time preparations of a program, at the latest at its first sample.
 
         If several programs take turns, all of them are prepared before the first is warmed up:
         preparing one may empty the allocator's cache under the others.
@@ -155,7 +155,7 @@ class HostClock:
         return 0
 
     def settle_flushes(self, count: int) -> None:
-        """There is nothing to settle."""
+        """Do nothing: this clock has no flushes."""
 
     def _whole(self, program: Program, calls: int, write: Write | None) -> float:
         now, behind = self._now, calls if write is None else write.behind
@@ -172,10 +172,12 @@ class HostClock:
 
 
 def expect_marks(marks: int, parts: tuple[Part, ...], calls: int) -> None:
-    """Complain where calls made more or fewer marks than they have parts; the start of each call counts as one, too.
+    """Raise if calls made more or fewer marks than they have parts.
+
+    The start of each call counts as one, too.
 
     Raises:
-        ValueError: with the number of parts, their metrics, and what was marked.
+        ValueError: with the number of parts, their metrics, and the marks.
     """
     if marks != (len(parts) + 1) * calls:
         names = ", ".join(part.metric for part in parts)
@@ -199,12 +201,15 @@ def split(
 
 
 def device_series(taken: Sequence[Taken]) -> tuple[float, ...]:
-    """The device's seconds of every sample, or nothing where one of them is unknown: a series has no holes."""
+    """Return the device's seconds of every sample, or nothing if one is unknown.
+
+    A series has no holes.
+    """
     return _without_holes([one.device_s for one in taken])
 
 
 def part_series(taken: Sequence[Taken], index: int) -> tuple[float, ...]:
-    """The seconds of one part in every sample, or nothing where one of them is unknown."""
+    """Return the seconds of one part in every sample, or nothing if one is unknown."""
     return _without_holes([one.parts_s[index] if index < len(one.parts_s) else None for one in taken])
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 MOST_COMPILATIONS = 4096
-"""Of how many compilations torch keeps the figures; 64 by default."""
+"""The number of compilations whose figures torch keeps; 64 by default."""
 MAX_REASONS = 20
 MAX_REASON = 300
 
@@ -99,7 +99,10 @@ class CompileCounter:
 
 
 def phases_of(compilations: Iterable[object]) -> dict[str, float]:
-    """The same from torch's own records of compilations, in microseconds there; what a record lacks took no time."""
+    """Return the same from torch's own records of compilations (microseconds).
+
+    A missing entry took no time.
+    """
     found = dict.fromkeys([*(name for name, _ in _NESTED_US), "autotune"], 0.0)
     for one in compilations:
         whole_us = [float(getattr(one, field, None) or 0) for _, field in _NESTED_US]

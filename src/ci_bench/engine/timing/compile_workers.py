@@ -1,4 +1,6 @@
-"""Inductor's processes that compile kernels: ready before a clock starts, few enough for both sides, gone before samples.
+"""Prepare inductor's processes that compile kernels.
+
+They start before a clock starts, are few enough for both sides, and end before samples.
 
 From the first graph on, if the package triton is installed, torch starts a pool of min(32, cores)
 processes (torch/_inductor/async_compile.py), each of which imports torch. Started inside a first
@@ -24,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def limit_workers(environ: Mapping[str, str]) -> None:
-    """Let this process's pool have its side's share of the cores, unless the environment says how many."""
+    """Limit this process's pool to its side's share of cores, unless the environment sets it."""
     if THREADS not in environ:
         import torch._inductor.config
 

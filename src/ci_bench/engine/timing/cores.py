@@ -16,8 +16,11 @@ from pathlib import Path
 from ci_bench.engine.process.descendants import own_children
 
 MOST_OF_ONE, MOST_OF_CHILDREN = 1.05, 0.05
-"""Seconds of the processor per second of the clock: what one core explains, with what ends and begins at the edges, and what may
-be its children's, such as servers of a compiler that wait."""
+"""Seconds of the processor per second of the clock.
+
+The first is for one core, with work that ends and starts at the edges; the second is for its
+children, such as waiting servers of a compiler.
+"""
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -50,7 +53,7 @@ class Cores:
             os.sched_setaffinity(0, {core} & self._allowed)
 
     def release(self) -> None:
-        """Compute wherever the kernel likes; what was never kept to a core is where it wants to be."""
+        """Compute wherever the kernel likes; no effect without an earlier restriction."""
         if self.one:
             with suppress(OSError):
                 os.sched_setaffinity(0, self._allowed)
@@ -63,7 +66,10 @@ def _of_children_s() -> float:
 
 
 def _of_child_s(pid: int) -> float:
-    """User and system time of a child, and of what it has waited for (fields 14 to 17 of proc(5)'s stat); 0 once it is gone."""
+    """Return user and system time of a child and its waited-for children; 0 once it is gone.
+
+    From fields 14 to 17 of proc(5)'s stat.
+    """
     with suppress(OSError):
         told = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         return _TICK_S * sum(map(int, told[11:15]))

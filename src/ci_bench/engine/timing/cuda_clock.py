@@ -10,8 +10,9 @@ An event's resolution is about 0.5 µs (CUDA runtime API, cudaEventElapsedTime),
 to 0.5 %. The error of a sum of n spans grows with the square root of n, which is why n spans are trusted from 100 µs times the
 root of n on, and are unknown below.
 
-Capture follows https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs: warm up on a side stream, capture, replay. A
-replay does the GPU's part of the captured call again, with the same inputs; what the step does on the host is not repeated.
+Capture follows https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs: warm up on a side
+stream, capture, replay. A replay repeats the GPU's part of the captured call, with the same inputs;
+the step's work on the host is not repeated.
 """
 
 import contextlib
@@ -40,7 +41,10 @@ class NothingCaptured(Exception):  # noqa: N818 - it names what is wrong, and is
 
 
 class SpoiltByCapture(RuntimeError):  # noqa: N818 - it says what happened, and is shown to the user
-    """After a failed capture the process is no longer fit to measure in. The same step may well run in a fresh one."""
+    """After a failed capture the process is unfit to measure in.
+
+    The same step may well run in a new one.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,12 +59,12 @@ class Captured:
 
 
 def capture(step: Callable[[], object], cuda: Any, device: str, *, draw: Callable[[], object] = int) -> Captured:
-    """Capture one call of `step` on the current device of `cuda` (`torch.cuda`, or what behaves like it).
+    """Capture one call of `step` on the current device of `cuda` (`torch.cuda`, or a replacement).
 
     `draw` takes a random number on the device.
 
     Raises:
-        SpoiltByCapture: the attempt failed, and what comes after it does too.
+        SpoiltByCapture: the attempt failed, and later steps do too.
     """
     home = cuda.current_stream(device)
     graph = cuda.CUDAGraph()
@@ -116,9 +120,11 @@ def _record(step: Callable[[], object], cuda: Any, graph: Any) -> None:
 
 
 def _prove_health(step: Callable[[], object], cuda: Any, device: str, draw: Callable[[], object], reason: Exception) -> None:
-    """Do what a process in the middle of a capture cannot: run the step, free cached memory, draw a random number.
+    """Do what is impossible during a capture.
 
-    Some versions of torch leave the allocator or the generators so, which shows where the next arm is captured, or much later.
+    Runs the step, frees cached memory, draws a random number. Some versions of torch leave the
+    allocator or the generators in that state, which shows when the next arm is captured, or much
+    later.
     """
     try:
         step()
@@ -153,7 +159,7 @@ MAX_OVERTAKEN = 0.1
 
 @dataclass(kw_only=True, slots=True)
 class _Subject:
-    """A program as this clock calls it, and what was seen on the way."""
+    """A program as this clock calls it, and observations on the way."""
 
     program: Program
     step: Callable[[Mark], object]
@@ -181,7 +187,7 @@ class _Subject:
 
 
 class _Marks:
-    """Records the next event each time it is called, and counts on where there are no more."""
+    """Records the next event at each call, and only counts once there are no more."""
 
     def __init__(self, events: Sequence[Any], stream: Any) -> None:
         self._events, self._stream = events, stream
@@ -211,9 +217,10 @@ class CudaClock:
         draw: Callable[[], object] = int,
         now: Reader = reader(),
     ) -> None:
-        """`cuda` is `torch.cuda` or behaves like it. `flush` queues what evicts the L2 cache; `graphs` asks for CUDA graphs.
+        """`cuda` is `torch.cuda` or a replacement.
 
-        `draw` takes a random number on the device.
+        `flush` queues the eviction of the L2 cache; `graphs` requests CUDA graphs. `draw` takes a
+        random number on the device.
         """
         self._cuda, self._device = cuda, device
         self._flush, self._graphs, self._draw, self._now = flush, graphs, draw, now
@@ -223,7 +230,10 @@ class CudaClock:
         self._start, self._end, self._last = self._new_events(3)
 
     def prepare(self, program: Program) -> None:
-        """Capture the program's graph, where graphs are asked for. A program that cannot be captured is called plainly."""
+        """Capture the program's graph, if requested.
+
+        A program that cannot be captured is called plainly.
+        """
         if id(program) not in self._subjects:
             self._subjects[id(program)] = self._subject(program)
 
@@ -354,7 +364,7 @@ class CudaClock:
     def _take_written(self, subject: _Subject, calls: int, write: Write) -> Taken:
         """Calls as samples make them, queued one behind the other, with a write to the inputs among them on the same stream.
 
-        Flushes come before each call where samples have them, and the host waits for none of it.
+        Flushes come before each call as in samples, and the host waits for none of it.
         """
         stream, step, now, flush = self._stream(), subject.step, self._now, self._flush
         marks = _Marks([], stream)
@@ -373,8 +383,8 @@ class CudaClock:
     def _take_cold(self, subject: _Subject, calls: int, flush: Callable[[], object]) -> Taken:
         """A fence for each call, once for the host's clock and once for the events; a flush before either.
 
-        Before the events there are as many flushes as the host takes to queue a call, by what the samples before have shown; once
-        they are settled, as many as that.
+        Before the events there are as many flushes as the host takes to queue a call, judging by
+        earlier samples; once the number is settled, that many.
         """
         events = self._reserve(len(subject.parts))
         stream, step, now = self._stream(), subject.step, self._now
@@ -473,7 +483,7 @@ def make_flush(cuda: Any, device: str, *, allocate: Callable[[int], Any]) -> Cal
 
 
 def _seconds(earlier: Any, later: Any) -> float:
-    """Between two events, which torch tells in ms."""
+    """Return the time between two events, which torch returns in ms."""
     return float(earlier.elapsed_time(later)) / 1e3
 
 

@@ -1,4 +1,4 @@
-"""The fence around what is timed: the device, the host's clock, the copies that are called in turn, and when warm-up is over.
+"""The fence around timed calls: device, host's clock, rotated copies, and the end of warm-up.
 
 Clock: `time.perf_counter` with the device synchronised at both ends; nothing else is inside the fence. The garbage collector is
 held off between `hold_garbage_collector` and its end. Warm-up rule: measurement ends it when the last five windows show no
@@ -88,7 +88,10 @@ def refuse_blocking_launches(device: str, environ: Mapping[str, str]) -> None:
 
 
 def synchronizer(device: str) -> Callable[[], None]:
-    """A function that waits until the device has done all that was asked of it; does nothing on the CPU."""
+    """Return a function that waits until the device has finished all queued work.
+
+    No effect on the CPU.
+    """
     if device == "cpu":
         return _nothing
     import torch
@@ -194,7 +197,8 @@ def find_calls(take: Callable[[int], float], *, sample_s: float) -> int:
 def warm_up(take: Callable[[], float], *, limit_s: float, samples: int, now: Reader = reader()) -> tuple[tuple[float, ...], bool]:
     """Take samples until steady, or for `limit_s` seconds. Returns them (s per call) and whether it became steady.
 
-    `samples` is how many it prepares for: where the machine is noisy, more warm-up than twice that is wasted on it.
+    `samples` is the number of later samples: on a noisy machine, more warm-up than twice that is
+    wasted.
     """
     begun, most = now(), MOST_WARMUP * max(samples, WINDOWS * WINDOW_SAMPLES)
     values: list[float] = []

@@ -1,4 +1,4 @@
-"""Memory that a process holds now, by its page tables: what it filled itself, and pages of files that it only reads."""
+"""Read a process's memory by its page tables: its own data, and pages of files it only reads."""
 
 import os
 import re
@@ -24,8 +24,8 @@ From memfd_create(2), MAP_SHARED | MAP_ANONYMOUS, shmget(2).
 class Held:
     """The memory of a process, in bytes.
 
-    `own` is what it filled itself: anonymous and huge pages, swapped ones too, shared memory, files mapped to be written, and
-    what its children hold for themselves. `file_backed` are the pages of all other files.
+    `own` is its data: anonymous and huge pages, swapped ones too, shared memory, files mapped to be
+    written, and memory that only its children hold. `file_backed` are the pages of all other files.
     """
 
     own: float
@@ -33,7 +33,7 @@ class Held:
 
 
 def read_held() -> Held | None:
-    """Read what this process holds; `None` where the kernel doesn't tell."""
+    """Read this process's memory; `None` if the kernel does not report it."""
     kilobytes = read_kilobytes(_PROC / "smaps_rollup")
     if not {"Rss", "Anonymous", "Swap"} <= kilobytes.keys():
         return None
@@ -48,7 +48,7 @@ def read_held() -> Held | None:
 def _read_files() -> tuple[float, float]:
     """Bytes of shared memory that is open and not mapped, and of files on a disk that are mapped to be written.
 
-    Only a look at each mapping tells, which takes long; as a rule nothing is to be looked for.
+    Only an inspection of each mapping shows that, which takes long; usually none is needed.
     """
     opened = _open_shared_memory()
     try:
@@ -127,7 +127,7 @@ def _held_by_children() -> float:
 
 
 def read_kilobytes(file: Path) -> dict[str, int]:
-    """Read the amounts in a file of /proc, by name; empty where it cannot be read."""
+    """Read the amounts in a file of /proc, by name; empty if it cannot be read."""
     try:
         text = file.read_text()
     except OSError:

@@ -1,6 +1,6 @@
 """Measure one arm in isolation: memory of steady steps, cold compile latency, dynamo's counters.
 
-No other arm has ever lived in this process, so nothing of it is in the peak or in the growth.
+This process never had another arm, so no other arm is in the peak or in the growth.
 """
 
 import gc
@@ -105,7 +105,7 @@ def _take_peaks(
 def _of_every_rank(
     program: Program, arm: str, device: str, memory: HostMemory | DeviceMemory
 ) -> tuple[dict[str, float], dict[str, Fact]]:
-    """The memory of the rank that holds most, and what each of them holds."""
+    """Return the memory of the largest rank, and of each rank."""
     from ci_bench.engine.timing.ranked import RankedProgram, largest, memory_fact
 
     assert isinstance(program, RankedProgram), "a stage of several processes has an arm of them"  # noqa: S101 - our own bug if not
@@ -133,7 +133,10 @@ def _step(program: Program) -> Callable[[], None]:
 def _warm_up(
     step: Callable[[], None], arm: str, compiler: Compiler, synchronize: Callable[[], None], stopwatch: Stopwatch
 ) -> float:
-    """Call the step twice; return the seconds of the first. Inductor's processes are there before it, and gone afterwards."""
+    """Call the step twice; return the seconds of the first.
+
+    Inductor's processes exist before it, and are ended afterwards.
+    """
     with stopwatch.phase(Phase.BUILD, arm):
         start_workers(compiler)
     with stopwatch.phase(Phase.COMPILE, arm):

@@ -1,7 +1,8 @@
-"""Memory that timed calls keep: what a leak takes over hundreds of calls, where a peak is watched for a few.
+"""Measure memory that timed calls keep: a leak over hundreds of calls.
 
-Both sides make the same number of timed calls, after a warm-up in which caches fill. Free memory
-goes back to the kernel before either reading, so holes in the heap do not count as a leak.
+A peak is watched for a few only. Both sides make the same number of timed calls, after a warm-up in
+which caches fill. Free memory goes back to the kernel before either reading, so holes in the heap
+do not count as a leak.
 """
 
 import os
@@ -27,7 +28,7 @@ class Kept:
     _risen: dict[str, float] = field(default_factory=dict, init=False)
 
     def begin(self) -> None:
-        """Read what is held now."""
+        """Read the present memory."""
         self._before = _live_bytes(self.device)
 
     @contextmanager
@@ -38,7 +39,10 @@ class Kept:
         self._risen[arm] = self._risen.get(arm, 0.0) + _quick_bytes(self.device) - before
 
     def by_arm(self) -> dict[str, float]:
-        """Bytes that were kept since `begin`, shared out to the arms by how far their own calls made memory rise."""
+        """Return the bytes kept since `begin`.
+
+        They are shared out to the arms by their own calls' growth of memory.
+        """
         now = _live_bytes(self.device)
         if self._before is None or now is None:
             return {}

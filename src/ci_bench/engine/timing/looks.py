@@ -1,4 +1,6 @@
-"""Takes looks at timed calls: rows of calls on fresh inputs, and copies of what the last of them left. Imports torch.
+"""Take looks at timed calls: rows of calls on fresh inputs, and copies of the last one's results.
+
+Imports torch.
 
 A *look* is one call (one of each copy, if inputs rotate) in a row of calls that is made as every
 sample is. Fresh inputs are there before the row. After a secret number of calls, a few elements of
@@ -55,7 +57,10 @@ MAX_REASON = 200
 PAUSE_S, MOST_PAUSE_S = 0.01, 0.25
 """Before each call of the reference that a look is compared with: at least this, and longer than a call of the arm takes."""
 MOST_AGAIN = 2
-"""Calls before the one that is looked at, where each call changes what the next computes: the reference repeats them all."""
+"""The limit of calls before a look if each call changes the next one's input.
+
+The reference repeats all of them.
+"""
 SHORT_ROWS = 0.75
 """The share of rows whose length is drawn by its logarithm, which costs little; the others end anywhere in a sample."""
 
@@ -68,7 +73,7 @@ class Row:
     """The row of calls around a look.
 
     `before` of them precede it, and the reference first makes `again` of them. `seed` draws the
-    elements that are written in front of it, all elements with `whole`; 0 where nothing is written.
+    elements that are written in front of it, all elements with `whole`; 0 if nothing is written.
     """
 
     before: int = 0
@@ -103,7 +108,7 @@ class Habits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Look:
-    """One refereed call: how its inputs were made, what each copy left, how long it took per call (s), or what it raised.
+    """One refereed call: its inputs, each copy's results, its time per call (s), or its error.
 
     `draw` seeded the generators, as it does before a sample, so they cannot distinguish a look from
     one; 0: `seed` did. `fresh`: the inputs had other values than before. `kinds` are the classes of
@@ -142,11 +147,11 @@ def take_look(
     row: Row = Row(),
     pause_s: float | None = None,
 ) -> Look:
-    """A row of calls of every copy on inputs of one seed, beginning from `state`, of which the last is looked at.
+    """Make a row of calls of every copy on inputs of one seed, and look at the last.
 
-    `noise` shakes the inputs; `draw` seeds the generators separately from the inputs. A captured
-    call reads its inputs at their old addresses, so they never move there. With a pause (s) before
-    each call, only the calls that change something are made.
+    The row starts from `state`. `noise` shakes the inputs; `draw` seeds the generators separately
+    from the inputs. A captured call reads its inputs at their old addresses, so they never move
+    there. With a pause (s) before each call, only the calls that change something are made.
     """
     every = copies(program)
     moved = moved and not clock.replays(program)
@@ -172,7 +177,7 @@ def take_look(
             unsettled=_changed(seen, left),
             wall_s=taken.wall_s,
         )
-    except Exception as error:  # noqa: BLE001 - benched code may raise anything; whose fault it is, the reference tells
+    except Exception as error:  # noqa: BLE001 - benchmarked code may raise anything; the reference shows the fault
         return Look(seed=seed, moved=moved, draw=draw, row=row, raised=words_of(error), lacked_memory=is_out_of_memory(error))
     finally:
         for copy in every:
@@ -194,7 +199,10 @@ def _write(every: Sequence[Refereed], row: Row, noise: int) -> Callable[[], None
 
 
 def sums_of(every: Sequence[Refereed]) -> tuple[tuple[int, ...], ...]:
-    """Checksums of the tensors that the next call of each copy computes from; empty where a program does not say which."""
+    """Return checksums of the inputs of each copy's next call.
+
+    Empty if a program does not name them.
+    """
     try:
         return tuple(tuple(map(checksum, cast("Altered", copy).operands())) for copy in every if hasattr(copy, "operands"))
     except (RuntimeError, NotImplementedError):  # a kind of tensor without bytes
@@ -220,7 +228,7 @@ def _in_a_row(clock: Clock, program: Program, row: Row, write: Callable[[], None
 
 
 def _apart(clock: Clock, program: Program, row: Row, write: Callable[[], None] | None, pause_s: float) -> Taken:
-    """The same, of the calls that change what later ones compute from, with a pause before each."""
+    """Make the same row, only of calls that change later ones' input, with a pause before each."""
     count = len(copies_of(program))
     for _ in range(row.again):
         time.sleep(pause_s)
@@ -246,7 +254,7 @@ def habits_of(clock: Clock, program: Program, state: Left | None, *, seed: int) 
         draws = bool(moved_generators(drawn, generator_states()))
         after = [copied_aside(dict(enumerate(copy.operands()))) for copy in cast("Sequence[Altered]", every)]  # type: ignore[arg-type]
         writes = any(differing(one, other) for one, other in zip(before, after, strict=True))
-    except Exception:  # noqa: BLE001 - benched code may raise anything; the look that follows says what
+    except Exception:  # noqa: BLE001 - benchmarked code may raise anything; the next look reports it
         return Habits(written=False)
     finally:
         for copy in every:

@@ -1,4 +1,4 @@
-"""The memory of a process, as the kernel and torch's allocator tell it: what is held now, its peak, its growth over steps.
+"""The memory of a process by the kernel and torch's allocator: now, peak, growth over steps.
 
 On a GPU all memory is the allocator's. On the CPU only memory that this process's data fills
 counts: anonymous pages (heaps, stacks), shared memory, files that are mapped to be written, and
@@ -7,8 +7,9 @@ the page cache or not, depending on other work of the machine, so they are count
 Effects that no step decides are excluded: malloc returns its free memory before each reading, and
 huge pages are off.
 
-The kernel keeps no peak of such memory. It keeps one of all resident memory (VmHWM, proc(5)), which misses no moment: during a
-step it rises by what this memory rose at most, and by the pages of files that came meanwhile, which are counted (docs/adr/0035).
+The kernel keeps no peak of such memory. It keeps one of all resident memory (VmHWM, proc(5)), which
+misses no moment. During a step it rises by this memory's rise at most, plus the pages of files that
+came meanwhile, which are counted (docs/adr/0035).
 """
 
 import ctypes
@@ -48,14 +49,17 @@ COMMON_POOL = (0, 0)
 
 
 def return_free_memory() -> None:
-    """Collect garbage, and have malloc return what is free; not every C library can (glibc's does)."""
+    """Collect garbage, and make malloc return free memory.
+
+    Not every C library can (glibc's does).
+    """
     gc.collect()
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)
 
 
 def make_repeatable() -> None:
-    """From now on what is allocated is resident, what is freed is not, and no luck of the machine's has a part in it.
+    """Make memory repeatable from now on: allocated memory is resident, freed memory is not.
 
     Pages have the common size (free pieces of two MiB depend on other processes). All threads share
     one arena of glibc's malloc, and blocks of a page or more always have separate pages. By default
@@ -87,8 +91,9 @@ def keep_heap() -> None:
 def keep_freed_memory() -> None:
     """Make glibc's malloc keep freed memory, without separate pages for large blocks (mallopt(3)).
 
-    By default it returns them or not by where a block happens to lie, for as long as the process lives: a call that allocates its
-    output took 180 us in some processes and 2,000 us in others, nine tenths of it page faults.
+    By default it returns freed memory or not depending on a block's address, for as long as the
+    process lives: a call that allocates its output took 180 us in some processes and 2,000 us in
+    others, nine tenths of it page faults.
     """
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         mallopt(_M_MMAP_MAX, 0)
@@ -96,10 +101,13 @@ def keep_freed_memory() -> None:
 
 
 class HostMemory:
-    """Memory of this process and its children above what it held when this was made, before benched code is imported."""
+    """Memory of this process and its children above the amount at creation.
+
+    Create it before benchmarked code is imported.
+    """
 
     def __init__(self) -> None:
-        """Make memory repeatable, and read what is held."""
+        """Make memory repeatable, and read the present amount."""
         make_repeatable()
         self._start = self._last = _read_settled()
         self._high_water: float | None = None
@@ -137,7 +145,10 @@ class HostMemory:
         self._seen.append(max(0.0, peak - self._start.own))
 
     def peaks(self) -> dict[str, float]:
-        """`peak_anonymous` of the steps and `file_backed` of now, in bytes; empty where the kernel doesn't tell."""
+        """Return `peak_anonymous` of the steps and present `file_backed`, in bytes.
+
+        Empty if unknown.
+        """
         now = read_held()
         if now is None or not self._seen:
             return {}
@@ -174,7 +185,10 @@ class DeviceMemory:
         return DeviceMemory(self._device)
 
     def held(self) -> float | None:
-        """The bytes in use between two steps; before the first of them, what compiling and autotuning left cached is freed."""
+        """Return the bytes in use between two steps.
+
+        Before the first, memory that compiling and autotuning left cached is freed.
+        """
         gc.collect()
         if not self._emptied:
             self._cuda.empty_cache()
@@ -220,7 +234,8 @@ def watch(
 ) -> dict[str, float]:
     """Return peaks and growth over `steps` steps, in bytes by metric; unknown ones are omitted.
 
-    If `more` steps take no longer than `most_s` seconds, they follow, and one that is watched: what they keep is in the peaks.
+    If `more` steps take no longer than `most_s` seconds, they follow, and then one that is watched:
+    memory that they keep is in the peaks.
     """
     readings, taken_s = [memory.held()], []
     for _ in range(steps):
@@ -242,19 +257,22 @@ def watch(
 
 
 def _highest(peaks: Sequence[float]) -> float:
-    """The highest peak of any step; the middle one, where all are the same but for what the kernel's counters lag behind.
+    """Return the highest peak of any step.
 
-    Each processor adds up its pages (256 KiB of them on two) before it says so, and VmHWM is a maximum of such sums.
+    It is the middle one if all are the same but for the lag of the kernel's counters. Each
+    processor sums its pages (256 KiB of them on two) before it reports them, and VmHWM is a maximum
+    of such sums.
     """
     typical, highest = median(peaks), max(peaks)
     return highest if highest - typical > LEAST_BYTES else typical
 
 
 def growth(readings: Sequence[float]) -> float:
-    """The bytes a step by which memory grows, of readings between steps: 0 where it shrinks, or no longer grows.
+    """Return memory's growth in bytes a step, from readings between steps.
 
-    The slope of either half, by the median over all pairs of readings (Sen, 1968); the smaller
-    counts. Memory that fills up in the first half, or jumps once, is not a leak.
+    It is 0 if memory shrinks, or no longer grows. The slope of either half, by the median over all
+    pairs of readings (Sen, 1968); the smaller counts. Memory that fills up in the first half, or
+    jumps once, is not a leak.
     """
     middle = len(readings) // 2
     return max(0.0, min(_slope(readings[: middle + 1]), _slope(readings[middle:])))

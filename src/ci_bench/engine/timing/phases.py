@@ -20,7 +20,7 @@ class Stopwatch:
 
     @contextmanager
     def phase(self, phase: Phase, arm: str = "") -> Iterator[None]:
-        """The block belongs to this phase, of one arm where it is of one."""
+        """Count the block as this phase, of one arm if given."""
         begun = self.now()
         try:
             yield

@@ -105,7 +105,7 @@ class RankedWorkload:
         return self.workload.verify(arms)
 
     def open(self, arm: str) -> Program:
-        """The arm's program, in all ranks where it spans them."""
+        """Open the arm's program, in all ranks if it spans them."""
         if not self.workload.spans(arm):
             return self.workload.open(arm)
         self.seat.send({"do": "open", "place": self.opened, "arm": arm})
@@ -136,7 +136,7 @@ class RankedProgram:
         self.own.step(mark)
 
     def finish(self) -> tuple[Check, ...]:
-        """The checks of rank 0, which are failed where another rank's are."""
+        """Return the checks of rank 0, which fail if another rank's do."""
         self._order("finish")
         checks = self.own.finish()
         others = {rank: answer["failed"] for rank, answer in enumerate(self.seat.answers(), 1)}
@@ -172,7 +172,7 @@ class RankedProgram:
         return cast("Refereed", self.own)
 
     def remember(self) -> None:
-        """Every rank keeps what it starts from."""
+        """Store the start state in every rank."""
         self._order("referee", asked="remember")
         self._refereed.remember()
 
@@ -195,7 +195,7 @@ class RankedProgram:
         return self._refereed.outputs()
 
     def resume(self) -> None:
-        """Every rank goes back to its prepared inputs."""
+        """Restore the prepared inputs in every rank."""
         self._order("referee", asked="resume")
         self._refereed.resume()
 
@@ -238,7 +238,10 @@ def take_together(clock: Clock, program: Program, calls: int) -> Taken:
 
 
 def follow(workload: Ranked, seat: Seat, context: Context, clock: Clock, *, memory: Any = None) -> None:  # noqa: C901 - one for each order
-    """Do what rank 0 orders, until it gives no more. `memory` is read from before benched code was imported."""
+    """Execute rank 0's orders until there are no more.
+
+    `memory` counts from before benchmarked code was imported.
+    """
     programs: dict[int, Program] = {}
     for order in seat.orders():
         place = order.get("place")
@@ -282,8 +285,9 @@ def _watched(program: Program, memory: Any, device: str, steps: int) -> dict[str
 def profiled(program: Program, device: str) -> dict[str, Any]:
     """Seconds of a step and of its collectives (their union), and of each kind how often, how long (s) and with how many bytes.
 
-    All are per step. The names are torch's own (``gloo:all_reduce``); a collective lasts from its start in this rank to its end,
-    waiting included. Its bytes are those of the tensors that this rank gives to it; `None` where torch does not tell.
+    All are per step. The names are torch's own (``gloo:all_reduce``); a collective lasts from its
+    start in this rank to its end, waiting included. Its bytes are those of the tensors that this
+    rank passes to it; `None` if torch does not report them.
     """
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device.startswith("cuda"):
@@ -314,8 +318,8 @@ def given_bytes(name: str, given: Sequence[tuple[Sequence[Sequence[int]], Sequen
     """Return the bytes passed to calls of a collective.
 
     Sizes follow from tensors' shapes and the profiler's names of their types. On a GPU a call is
-    there a second time, without tensors. `None` where no call has any, unless it is a barrier, or
-    where an element's size is unknown.
+    listed a second time, without tensors. `None` if no call has any, unless it is a barrier, or if
+    an element's size is unknown.
     """
     listed = [one for one in given if one[0]]
     if any(len(shapes) != len(types) or not SIZES.keys() >= {*types} for shapes, types in listed):
@@ -347,7 +351,7 @@ class RankedClock:
         return self.clock.take(program, calls=calls, write=write)
 
     def __getattr__(self, name: str) -> Any:
-        """All else is the device's."""
+        """Delegate all else to the device's clock."""
         return getattr(self.clock, name)
 
 
@@ -397,12 +401,12 @@ def _share(profile: Mapping[str, float]) -> str:
 
 
 def fact_of(what: str, arm: str) -> str:
-    """The name of a fact about an arm: lower case, and no longer than facts' names may be."""
+    """Return the name of a fact about an arm: lower case, and within the limit of facts' names."""
     return f"{what}_{re.sub('[^a-z0-9]+', '_', arm.lower())}"[:60]
 
 
 def largest(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Of each metric the largest of any rank; nothing where one of them does not know."""
+    """Return the largest value of any rank for each metric; nothing if one of them is unknown."""
     names = set.intersection(*(set(one) for one in found))
     return {name: max(one[name] for one in found) for name in sorted(names)}
 

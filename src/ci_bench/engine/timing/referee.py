@@ -1,13 +1,14 @@
-"""Referees timed calls: looks at some of them while timing, and judges what they left once the clock has stopped. Imports torch.
+"""Referee timed calls: look at some while timing, and judge their results afterwards.
 
-Of two looks at an arm (`looks`) one writes other values into the memory of the inputs before, the other takes new memory: what
-remembers addresses is wrong in the first, and what remembers values is slow in both. A training begins each look from one known
-state.
+Imports torch. Of two looks at an arm (`looks`) one writes other values into the memory of the
+inputs before, the other takes new memory. Code that remembers addresses is wrong in the first, and
+code that remembers values is slow in both. A training starts each look from one known state.
 
-In `check` the reference arm does the same from the same seeds, each call behind a pause, and the rule of numbers decides;
-rounding is measured by shaken runs of the reference, as many as it takes. Random numbers that the arms draw alike are aligned by
-seeding before each look; where they are drawn otherwise, an arm is held to what other draws of the reference change.
-Loaded only for programs that can be refereed.
+In `check` the reference arm does the same from the same seeds, each call behind a pause, and the
+rule of numbers decides; rounding is measured by shaken runs of the reference, as many as needed.
+Random numbers that the arms draw alike are aligned by seeding before each look. If they are drawn
+differently, the differences between other draws of the reference are the limit. Loaded only for
+programs that can be refereed.
 
 The reference arm is compared with a fresh build of itself that nothing was timed on. If the
 measured code itself remembers results, or computes less once it is warm, both sides' arms would
@@ -67,21 +68,27 @@ REFEREED = "refereed"
 SHAKES = (1, 3)
 """The number of shaken runs of the reference, and of more runs if the first do not suffice."""
 DRAWS = 3
-"""Seeds of the reference's random numbers, where the arms' cannot be aligned."""
+"""The number of the reference's random seeds, if the arms' numbers cannot be aligned."""
 BEYOND_DRAWS = 3.0
-"""An arm may be this many times as far from the reference as two draws of the reference are from each other."""
+"""The largest ratio of an arm's distance from the reference to the distance between two draws."""
 SLOWER_WHEN_FRESH = 2.0
-"""A call on fresh inputs may take this many times as long as on known ones, as a multiple of the reference's own ratio."""
+"""The largest ratio of calls' times on fresh and known inputs, relative to the reference's."""
 CONFIRMED = 2
 """The number of series of calls in turns that must all be that slow."""
 SLOWER_AT_FIRST = 1.15
-"""The first call on fresh values may take this many times as long as the third, as a multiple of the reference's own ratio."""
+"""The largest ratio of first to third call on fresh values, relative to the reference's own."""
 GLANCED = 1.1
 """The ratio in a few calls that is reason to measure with care."""
 SUSPECT = 1.5
-"""A look that took this many times a sample's time per call is reason to time fresh and known inputs in turns."""
+"""The ratio of a look's to a sample's time per call that raises suspicion.
+
+Fresh and known inputs are then timed in turns.
+"""
 MORE_CALLS = 5
-"""Of a fresh build, between two looks that have to agree: too few to be warm, enough for a counter to show."""
+"""Calls of a fresh build between two looks that must agree.
+
+They are too few to be warm, enough for a counter to show.
+"""
 MAX_DETAIL = 1000
 
 ORDER = (Outcome.PASS, Outcome.UNKNOWN, Outcome.FAIL)
@@ -103,11 +110,11 @@ class _Answer:
 
 @dataclass(kw_only=True, slots=True)
 class Referee:
-    """Referees the candidate arms of one case against its `reference` arm, and that one against a fresh build of itself.
+    """Referees the candidate arms of one case against its `reference` arm.
 
-    With `itself`, the reference is that fresh build. The same code on the same seeds draws the same
-    random numbers. So half the digits must agree without a measured rounding, which a reference
-    under suspicion could not vouch for.
+    The latter is refereed against a fresh build. With `itself`, the reference is that fresh build.
+    The same code on the same seeds draws the same random numbers. So half the digits must agree
+    without a measured rounding, which a reference under suspicion could not vouch for.
     """
 
     clock: Clock
@@ -125,13 +132,13 @@ class Referee:
         self.repeats = Repeats(clock=self.clock)
 
     def begin(self) -> None:
-        """Keep the state that looks at a training begin from: the reference's, after its first step."""
+        """Store the start state of looks at a training: the reference's, after its first step."""
         whole = copies(self.reference)[0]
         self.start = copied_aside(whole.state()) if whole.learns else None
         self.repeats.start = self.start
 
     def look(self, arm: str, program: Program, *, seed: int, calls: int, draw: int = 0) -> None:
-        """Take a look, or two where a sample is of many calls: one at known addresses, one at new ones.
+        """Take a look, or two if a sample has many calls: one at known addresses, one at new ones.
 
         `draw` seeds the generators as for the next sample, so they cannot distinguish a look from a
         sample.
@@ -150,9 +157,10 @@ class Referee:
             self.looks.setdefault(arm, []).append(taken)
 
     def check(self, arm: str, program: Program, *, plain_s: float) -> Check | None:
-        """The check `refereed` of one candidate arm; `None` where this launch took no look at it.
+        """Return the check `refereed` of one candidate arm.
 
-        `plain_s` is the median of its samples (s per call). Uses up both programs: nothing can be read from them afterwards.
+        `None` if this launch took no look at it. `plain_s` is the median of its samples (s per
+        call). Uses up both programs: nothing can be read from them afterwards.
         """
         whys = [copy.unrefereed for one in (program, self.reference) for copy in copies(one) if copy.unrefereed]
         looks = self.looks.get(arm, [])
@@ -327,7 +335,10 @@ class Referee:
         return _Answer(outcome=agreement.outcome, detail=agreement.detail)
 
     def _again(self, look: Look, *, draw: int = 0, seed: int = 0) -> Look:
-        """The reference's own call from a look's seed, or from another one; `draw` seeds its generators otherwise."""
+        """Make the reference's own call from a look's seed, or from another.
+
+        `draw` seeds its generators separately.
+        """
         return take_look(
             self.clock,
             self.reference,
@@ -340,7 +351,7 @@ class Referee:
         )
 
     def _agreement(self, look: Look, own: Look) -> Agreement:
-        """The rule of numbers, with as many shaken runs as it takes to tell."""
+        """Apply the rule of numbers, with as many shaken runs as it needs."""
         if self.itself:
             return max((self._coarsely(left, own.left[0]) for left in look.left), key=_badness)
         runs, jolts = [own.left[0]], list[Left]()
@@ -359,7 +370,10 @@ class Referee:
         return found
 
     def _rounding(self) -> float:
-        """The rounding that the rule goes by: of what is computed inside of a call, if the reference can say so."""
+        """Return the rounding for the rule.
+
+        It is that of a call's inner computation, if the reference knows it.
+        """
         whole = copies(self.reference)[0]
         inside: Callable[[], float] | None = getattr(whole, "rounding", None)
         return whole.epsilon if inside is None else inside()

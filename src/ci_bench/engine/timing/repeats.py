@@ -1,4 +1,6 @@
-"""Compares what many calls leave on the same inputs, by digests: a race shows as a digest that differs. Imports torch.
+"""Compare results of many calls on the same inputs by digests.
+
+A race shows as a digest that differs. Imports torch.
 
 A look sees one call, and a fault in one call of twenty is in one look of twenty. So after each
 turn, outside the clock, a digest of the results of the last sample's last call is compared with the
@@ -25,14 +27,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SEED = 40_493
-"""Of the inputs and the generators where calls have to be set back."""
+"""The seed of the inputs and the generators if calls have to be reset."""
 MOST_CALLS = 90
 """The limit of calls once the clock has stopped.
 
 A fault in 5 % of calls is in one of this many with a probability of 99 %.
 """
 MOST_INPUTS = 8
-"""Prepared inputs that take turns: what the first call left on each of them is kept."""
+"""The limit of prepared inputs that take turns.
+
+The results of the first call on each of them are stored.
+"""
 MOST_STRAYS = 3
 """The number of differing results that are stored."""
 SHARE_OF_SAMPLES = 0.01
@@ -56,7 +61,7 @@ class Repeated:
     known: dict[Digest, Left] = field(default_factory=dict)
     """The results of the first calls, one on each of the prepared inputs."""
     strays: list[Left] = field(default_factory=list)
-    """Some of what later calls left and no first one did, to half of the digits."""
+    """Some results of later calls that differ from all first ones in half of the digits."""
     first: int = 0
     """The number of first calls."""
     calls: int = 0
@@ -74,7 +79,7 @@ class Repeated:
     """
 
     def see(self, every: Sequence[Altered]) -> None:
-        """Compare what the last call of each copy left with what the first ones did."""
+        """Compare the results of each copy's last call with the first ones."""
         for copy in every:
             left = copy.outputs()
             digest = digest_of(left)
@@ -97,7 +102,7 @@ class Repeated:
 
     @property
     def mostly_repeats(self) -> bool:
-        """Tell whether most calls left what the first ones did."""
+        """Return whether most calls gave the results of the first ones."""
         return 2 * self.astray < self.calls
 
 
@@ -111,7 +116,10 @@ class Repeats:
     begun_s: float = field(default_factory=time.perf_counter)
 
     def begin(self, arm: str, program: Program) -> None:
-        """See what the first calls on the prepared inputs leave, and what a call changes. Before the first sample."""
+        """Record the first calls' results on the prepared inputs, and a call's effects.
+
+        Before the first sample.
+        """
         every = cast("Sequence[Altered]", copies(program))
         inputs = getattr(every[0], "batches", 0)
         if not 0 < inputs <= MOST_INPUTS or any(copy.unrefereed or not hasattr(copy, "operands") for copy in every):
@@ -132,7 +140,7 @@ class Repeats:
                 for _ in every:
                     self.clock.call(program)
                 own.see(every)
-        except Exception:  # noqa: BLE001 - benched code may raise anything, and samples and looks say so
+        except Exception:  # noqa: BLE001 - benchmarked code may raise anything; looks report it
             for copy in every:
                 copy.resume()
             return
@@ -140,7 +148,10 @@ class Repeats:
         self.arms[arm] = own
 
     def after_turn(self, arm: str, program: Program, *, sampled_s: float) -> None:
-        """Take the digest of what a turn's last call left, if there is time for it. Its samples took `sampled_s` (s)."""
+        """Take the digest of a turn's last call, if there is time for it.
+
+        Its samples took `sampled_s` (s).
+        """
         own = self.arms.get(arm)
         if own is None or own.resets:
             return
@@ -150,7 +161,7 @@ class Repeats:
         begun_s = time.perf_counter()
         try:
             own.see(cast("Sequence[Altered]", copies(program)))
-        except Exception:  # noqa: BLE001 - what is left may be anything, and looks say so
+        except Exception:  # noqa: BLE001 - results may be anything; looks report it
             del self.arms[arm]
         own.cost_s = time.perf_counter() - begun_s
         own.spent_s += own.cost_s
@@ -175,7 +186,7 @@ class Repeats:
                 own.see(every)
                 if time.perf_counter() > until_s:
                     break
-        except Exception:  # noqa: BLE001 - benched code may raise anything, and looks say so
+        except Exception:  # noqa: BLE001 - benchmarked code may raise anything; looks report it
             del self.arms[arm]
         finally:
             for copy in every:
@@ -183,7 +194,7 @@ class Repeats:
 
 
 def digest_of(left: "Mapping[str, Tensor]") -> Digest:
-    """Names, forms and checksums of what a call left."""
+    """Return names, forms and checksums of a call's results."""
     return tuple((name, str(value.dtype), tuple(value.shape), checksum(value)) for name, value in left.items())
 
 

@@ -174,7 +174,10 @@ class ResidentArms:
         return SAMPLES_A_BLOCK * sum(arm.calls * statistics.median(arm.warmup[-WINDOW_SAMPLES:]) for arm in self.arms)
 
     def _begin_keeping(self) -> None:
-        """Read what is held before the first sample; a call of each arm brings back the pages that this gave back."""
+        """Read the memory before the first sample.
+
+        A call of each arm brings the returned pages back.
+        """
         if torch_is_loaded():
             self.kept = Kept(device=self.context.device)
             self.kept.begin()
@@ -182,7 +185,7 @@ class ResidentArms:
                 self.clock.call(arm.program)
 
     def _begin_repeating(self) -> None:
-        """See what calls on the prepared inputs leave before the first sample."""
+        """Record results of calls on the prepared inputs before the first sample."""
         for arm in [] if self.referee is None else self.arms:
             with self.stopwatch.phase(Phase.CHECKS, arm.name):
                 self.referee.repeats.begin(arm.name, arm.program)  # type: ignore[union-attr] # there is one
@@ -213,10 +216,11 @@ class ResidentArms:
     ) -> None:
         """Take samples of one arm; `touch` makes one call before them, to find the caches as the last turn left them.
 
-        A `referee`'s seed has it look at calls on fresh inputs first, at a single one with `once`.
+        With a `referee`'s seed it looks at calls on fresh inputs first, at a single one with
+        `once`.
 
-        Only where a call is a small part of a sample: elsewhere it would cost more than it brings, since both sides find the
-        caches cold equally often.
+        Only if a call is a small part of a sample: otherwise it would cost more than it gains,
+        since both sides find the caches cold equally often.
         """
         taking = self.arms[place]
         if flushes:
@@ -270,7 +274,7 @@ class ResidentArms:
             arm.blocks = [arm.blocks[index] for index in kept]
 
     def evidence(self, launch: int) -> Evidence:
-        """All metrics of this launch, and what the programs say once the clock has stopped."""
+        """Return all metrics of this launch, and the programs' reports after the clock stopped."""
         with self.stopwatch.phase(Phase.CHECKS):
             return self._evidence(launch)
 
@@ -325,7 +329,7 @@ class ResidentArms:
         """Return the referee's check of each arm, the reference first.
 
         Without a referee, candidates have a check that it is switched off. The reference arm is
-        judged last, against a fresh build of itself: all others are done with it by then.
+        judged last, against a fresh build of itself: all others no longer need it by then.
         """
         if not self.options.referee:
             detail = "run.referee is off: the results of the timed calls were not checked"
@@ -348,7 +352,10 @@ class ResidentArms:
         return [check for check in (*own, *judged) if check is not None]
 
     def _metrics(self, arm: ResidentArm, launch: int) -> Iterator[Metric]:
-        """The whole step by the host's clock, by the device's where it has one, and each part (s per call)."""
+        """Yield the whole step by the host's clock and the device's, and each part (s per call).
+
+        A device without a clock has no such series.
+        """
         program, taken = arm.program, arm.taken
         wall = tuple(one.wall_s for one in taken)
         series = [(STEP_TIME, wall, program.items, Lane.WALL), (DEVICE_TIME, device_series(taken), program.items, Lane.DEVICE)]
@@ -362,7 +369,7 @@ class ResidentArms:
 
 
 def serve_turns(resident: ResidentArms, workload: Workload, arms: tuple[str, ...], *, launch: int, channel: Channel) -> Evidence:
-    """Open every arm, then do as ordered: warm up, take turns, tell.
+    """Open every arm, then execute orders: warm up, take turns, report.
 
     Each arm's first call is timed apart: with a filled compiler cache, the part above a steady step is its warm compile latency.
 
@@ -407,8 +414,8 @@ def serve_turns(resident: ResidentArms, workload: Workload, arms: tuple[str, ...
 def what_is_shared(known: Noted | None = None) -> "Untouched | None":
     """Note shared settings of all arms.
 
-    `None` if nothing computes with torch, so nothing can be compared. `known` is what was noted of
-    code, if that was before.
+    `None` if nothing computes with torch, so nothing can be compared. `known` are earlier notes of
+    code.
     """
     if not torch_is_loaded():
         return None
@@ -448,7 +455,7 @@ def _warm_compile(arm: ResidentArm, *, launch: int) -> tuple[Metric, ...]:
 def compile_latency(kind: MetricKind, arm: str, *, first_call_s: float, steady_s: float, launch: int) -> tuple[Metric, ...]:
     """Compile latency in seconds: the synchronised first call minus a synchronised steady call.
 
-    Nothing where the first call took no longer: such a latency is unknown, and zero would be a guess.
+    Nothing if the first call took no longer: such a latency is unknown, and zero would be a guess.
     """
     if first_call_s <= steady_s:
         return ()
@@ -459,8 +466,8 @@ def compile_latency(kind: MetricKind, arm: str, *, first_call_s: float, steady_s
 def make_clock(device: str, options: RunOptions | None = None) -> Clock:
     """The clock of a device string: `HostClock` for the CPU, `cuda_clock.CudaClock` for a GPU.
 
-    On the CPU, `flush_l2` and `cuda_graph` do nothing but leave an informative check: which caches there are, how large they are
-    and who else uses them is not ours to know on a shared machine, so a flush would be a promise that cannot be kept.
+    On the CPU, `flush_l2` and `cuda_graph` only leave an informative check. On a shared machine the
+    caches, their sizes and their other users are unknown, so a flush could not be guaranteed.
     """
     options = options or RunOptions()
     if device == "cpu":

@@ -1,4 +1,6 @@
-"""The largest batch of which an arm's steps fit into memory: doubled from one row until one does not, then bisected.
+"""Find the largest batch whose steps fit into memory.
+
+Doubles it from one row until it fails, then bisects.
 
 Each size is built and stepped in this process, and weighed as peaks of memory are, from one start.
 On the CPU, allocations fail beyond the limit, so the search never exhausts a machine's memory; on a
@@ -19,7 +21,7 @@ from ci_bench.suites.base import Context, Evidence, Program, Sized, SizeLimits, 
 from ci_bench.suites.memory_errors import is_out_of_memory
 
 STEPS = 3
-"""The first makes what an optimizer keeps, the last ones are steady."""
+"""The first step makes an optimizer's state, the last ones are steady."""
 SMALLEST_TRIED = 8
 """A model may need more rows than one (a batch normalisation does).
 
@@ -27,7 +29,7 @@ One that takes none of these has another fault.
 """
 PARTS = 16
 LEFT = 0.9
-"""The share of the memory that is free which a search may take, where that is less than its limit."""
+"""The share of free memory that a search may take, if that is less than its limit."""
 SLACK_BYTES = 256 * 2**20
 """Memory that a process requests and never touches: stacks of threads, arenas."""
 MOST_REASON = 200
@@ -57,7 +59,7 @@ class Attempt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """The largest batch that fits, the smallest that was tried and doesn't (`None` where none was), and how many were tried."""
+    """The largest fitting batch, the smallest failing one (`None` without), the number of tries."""
 
     largest: Attempt
     beyond: Attempt | None
@@ -99,7 +101,7 @@ def _doubled(most: int) -> Iterator[int]:
 
 
 def find_largest_batch(workload: Sized, stage: Stage, *, context: Context) -> Evidence:
-    """Search for the stage's one arm; the facts of what was found (`SIZE_FACTS`)."""
+    """Search for the stage's one arm; return the facts of the result (`SIZE_FACTS`)."""
     (arm,) = stage.arms
     limits = stage.limits or SizeLimits()
     memory = memory_of(context.device)
@@ -125,7 +127,7 @@ def _limit(limits: SizeLimits, device: str) -> float:
 
 
 def _memory(device: str) -> tuple[float | None, float | None]:
-    """All memory of a device, and what of it is free (bytes)."""
+    """Return a device's total and free memory (bytes)."""
     if not device.startswith("cuda"):
         return total_bytes(), available_bytes()
     import torch

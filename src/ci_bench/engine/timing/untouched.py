@@ -1,4 +1,4 @@
-"""Settings that all arms of a process share, and none may change. Imports torch.
+"""Check settings that all arms of a process share, and none may change. Imports torch.
 
 A candidate that leaves the reference fewer threads, no oneDNN or a profiler makes its own speedup.
 That takes one assignment, and is common in code that was written for a score. So all settings of
@@ -108,10 +108,10 @@ def settings() -> dict[str, object]:
 
 @dataclass(kw_only=True, slots=True)
 class Untouched:
-    """Compares settings with what they were, and what checks are made with.
+    """Compares settings and the functions that checks use with their earlier state.
 
-    `begun` are the settings before the workload was opened, `shared` names those that were others once the reference was open,
-    `changed` those that an arm left changed, by arm.
+    `begun` are the settings before the workload was opened, `shared` names those that had changed
+    once the reference was open, `changed` those that an arm left changed, by arm.
     """
 
     noted: Noted = field(default_factory=current)
@@ -122,23 +122,26 @@ class Untouched:
     changed: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def note(self) -> None:
-        """Note the settings as all arms are to find them: the reference is open, and nothing else."""
+        """Note the settings that all arms must find: only the reference is open."""
         self.last = settings()
         self.shared = {name: words for name, words in _differing(self.begun, self.last) if name in SLOWING}
 
     def accept(self, *names: str) -> None:
-        """Note what the engine has changed itself."""
+        """Note changes by the engine itself."""
         now = settings()
         self.last = {**self.last, **{name: now[name] for name in names if name in now}}
 
     def look(self, arm: str) -> None:
-        """Compare the settings after an arm was opened, warmed up or timed with those it found."""
+        """Compare the settings after an arm was opened, warmed up or timed with those before."""
         before, self.last = self.last, settings()
         for name, words in _differing(before, self.last):
             self.changed.setdefault(arm, {})[name] = words
 
     def checks(self, reference: str) -> Iterator[Check]:
-        """Yield what was changed. It fails if it is code or can slow other arms; else it is a doubt."""
+        """Yield changed settings.
+
+        The check fails if it is code or can slow other arms; else it is a doubt.
+        """
         yield from self.noted.checks(reference)
         if self.clock is not None and (names := self.noted.replaced_of_clock(self.clock)):
             yield Check(name=UNTOUCHED, arm=reference, outcome=Outcome.FAIL, detail=replaced_words(names))

@@ -1,6 +1,6 @@
-"""Chooses the base commit: a given one, or the commit that the work on head started from. Says by which rule.
+"""Choose the base commit, a given one or the one that head's work started from, and name the rule.
 
-Asks git, changes nothing. Fetching what a shallow clone lacks is in `fetching`.
+Asks git, changes nothing. `fetching` fetches commits that a shallow clone lacks.
 """
 
 from collections.abc import Mapping
@@ -90,7 +90,10 @@ def in_ci(environ: Mapping[str, str]) -> bool:
 
 
 def find_target(git: Git, environ: Mapping[str, str]) -> Target | None:
-    """The branch that head is meant for, if it is known here: what the pull request says (`GITHUB_BASE_REF`), or the default."""
+    """Return the branch that head is meant for, if it is known here.
+
+    It is the pull request's (`GITHUB_BASE_REF`), or the default.
+    """
     wanted = environ.get("GITHUB_BASE_REF")
     names = [wanted] if wanted else ["main", "master"]
     default = None if wanted else git.ask("symbolic-ref", "--quiet", "refs/remotes/origin/HEAD")

@@ -1,4 +1,4 @@
-"""Both sides' sources as one git bundle, for machines that see nothing of the checkout; and out of it again.
+"""Both sides' sources as one git bundle, for machines without the checkout, and their extraction.
 
 A bundle is objects of git: it has no configuration, hook or alternate of its source clone. Besides
 base, head and the tags of their history, it has one commit of our own, the manifest. The manifest
@@ -130,7 +130,10 @@ def _name_of(line: str) -> str:
 
 
 def _write_manifest(store: Store, manifest: Manifest, config: Path | None) -> str:
-    """The commit that says what the bundle is of. Raises `BadConfig` where the configuration cannot be read."""
+    """Write the commit that describes the bundle.
+
+    Raises `BadConfig` if the configuration cannot be read.
+    """
     import msgspec
 
     contents = {MANIFEST: msgspec.json.encode(manifest)}
@@ -195,7 +198,7 @@ def opened(sources: Sources, folder: Path, environ: Mapping[str, str]) -> Unbund
 
 
 def copy_checked(sources: Sources, copy: Path, *, most_bytes: int = MOST_BYTES) -> None:
-    """Copy the file, and look at the copy: what changes in a shared folder meanwhile is not what git reads.
+    """Copy the file, and check the copy: later changes in a shared folder then do not reach git.
 
     Raises:
         BadSources: it is not there, too large, or of another SHA-256.

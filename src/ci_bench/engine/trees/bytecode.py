@@ -43,9 +43,9 @@ COMPARED = (
 
 
 def foreign_bytecode(paths: Sequence[Path]) -> tuple[Path, ...]:
-    """Those of some `.pyc` files in `__pycache__` folders that are not what their sources compile to.
+    """Return those `.pyc` files in `__pycache__` folders that differ from their compiled sources.
 
-    A file that is gone again, or whose source is, is never loaded and passes.
+    A file that has disappeared, or whose source has, is never loaded and passes.
     """
     comparable = [path for path in paths if TAG.search(path.name)]
     if not comparable:

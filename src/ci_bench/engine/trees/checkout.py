@@ -1,12 +1,13 @@
-"""The user's checkout, which is only ever read, and the store: a repository of our own that borrows its objects.
+"""The user's checkout, which is only read, and the store, which borrows its objects.
 
-The two trees are worktrees of the store. So nothing is written to the checkout or to its ``.git`` (no worktree is registered
-there, no object added, no lock taken), it may be read-only, nothing is left in it whatever ends a run, and the trees don't show
-its configuration, where `actions/checkout` may have left a token.
+The store is our own repository. The two trees are worktrees of the store. So nothing is written to
+the checkout or to its ``.git`` (no worktree is registered there, no object added, no lock taken),
+and it may be read-only. Nothing is left in it however a run ends, and the trees don't show its
+configuration, where `actions/checkout` may have left a token.
 
 Files of git LFS are pointers in every commit. A pointer is made here, by
-https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md: git-lfs may not be installed where the checkout is measured, and
-where it is, it would write to the checkout's ``.git``.
+https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md: git-lfs may not be installed on the
+measuring machine, and if it is, it would write to the checkout's ``.git``.
 """
 
 import hashlib
@@ -26,8 +27,8 @@ VERSION = b"version https://git-lfs.github.com/spec/v1\n"
 def put_pointers(git: Git, top: Path, head: str, aside: Mapping[str, str], spare: Path) -> None:
     """Replace the content of changed LFS files in an index by pointers.
 
-    `aside` are the variables that say which index, and where objects are written; `spare` is a file to write to. Raises
-    `GitFailed`.
+    `aside` are the variables that select the index and the folder for objects; `spare` is a file to
+    write to. Raises `GitFailed`.
     """
     index = {"GIT_INDEX_FILE": aside["GIT_INDEX_FILE"]}
     listed = git.run("ls-files", "--stage", "-z", "--", ":(top,attr:filter=lfs)", timeout_s=LONG_S, more=index)
@@ -46,7 +47,7 @@ def put_pointers(git: Git, top: Path, head: str, aside: Mapping[str, str], spare
 
 
 def _pointer(file: Path) -> bytes:
-    """The pointer to a file's content; the file as it is where it is one already."""
+    """Return the pointer to a file's content; the file itself if it is one already."""
     with file.open("rb") as stream:
         if stream.read(len(VERSION)) == VERSION:
             stream.seek(0)
@@ -175,17 +176,18 @@ def borrow(checkout: Checkout, folder: Path) -> Store:
 
 
 def snapshot(checkout: Checkout, store: Store, *, leave_out: Sequence[Path] = ()) -> str:
-    """A commit of what is checked out, uncommitted changes and untracked files included (ignored ones are not).
+    """Commit the checked-out files, with uncommitted changes and untracked files.
 
-    It is HEAD itself where nothing differs. A copy of the index is brought up to date, and what is new goes to the store.
-    `leave_out` are files and folders that are not part of it.
+    Ignored ones are left out. It is HEAD itself if nothing differs. A copy of the index is brought
+    up to date, and new objects go to the store. `leave_out` are files and folders that are not part
+    of it.
 
     Raises:
         BadCheckout: a merge is under way, or untracked files are too large to be meant.
         GitFailed: a file cannot be read, or the like.
     """
     own = [path.relative_to(checkout.top).as_posix() for path in leave_out if _is_inside(path, checkout.top)]
-    # Of what is ignored git adds nothing, and it fails where such a path is excluded by name.
+    # Ignored files are not added, and git fails if such a path is excluded by name.
     excluded = [path for path in own if not checkout.git.says("-C", str(checkout.top), "check-ignore", "--quiet", "--", path)]
     files = (":/", *(f":(top,exclude,literal){path}" for path in excluded))
     _refuse_conflicts(checkout)
@@ -227,7 +229,7 @@ def _tree_of_what_lies_here(checkout: Checkout, store: Store, files: Sequence[st
 
 
 def _phantoms(checkout: Checkout, store: Store, tree: str) -> list[tuple[str, str, str]]:
-    """The files that git calls modified though they lie here byte for byte as HEAD has them: mode, blob and path of each.
+    """Return files that git calls modified but that equal HEAD: mode, blob and path.
 
     They were committed before `.gitattributes` or a setting made them different (for example CRLF),
     so each fresh clone has them. https://git-scm.com/docs/gitattributes#_end_of_line_conversion
@@ -255,7 +257,7 @@ def _refuse_conflicts(checkout: Checkout) -> None:
 
 
 def _refuse_large_files(checkout: Checkout, files: Sequence[str]) -> None:
-    """A data set that somebody forgot to ignore would be copied, twice."""
+    """Refuse large files: a data set missing from .gitignore would be copied, twice."""
     question = ("ls-files", "--others", "--exclude-standard", "-z", "--", *files)
     names = [name for name in checkout.git.run(*question, timeout_s=LONG_S).split("\0") if name]
     sizes = {name: (checkout.top / name).lstat().st_size for name in names if (checkout.top / name).is_file()}

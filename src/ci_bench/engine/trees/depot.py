@@ -36,7 +36,9 @@ def depot_folder(environ: Mapping[str, str]) -> Path:
 
 @contextmanager
 def place_of(name: str, depot: Path, make: Callable[[Path], bool]) -> Iterator[Path]:
-    """The folder of one bundle, held for the block. `make` fills a new one, and says whether it may be kept for other leases.
+    """Lock the folder of one bundle for the block.
+
+    `make` fills a new one, and returns whether it may be kept for other leases.
 
     Raises:
         ScratchFailed: the depot is another user's, or cannot be made.
@@ -69,7 +71,7 @@ def _hold(place: Path, lock: int, make: Callable[[Path], bool]) -> None:
 
 
 def _require_own(depot: Path) -> None:
-    """Raises `ScratchFailed` where others could put something in there for us to run."""
+    """Raise `ScratchFailed` if others could put something in there for us to run."""
     try:
         depot.mkdir(mode=0o700, parents=True, exist_ok=True)
         about = depot.lstat()

@@ -18,7 +18,7 @@ from ci_bench.errors import GitFailed
 from ci_bench.records.results import Source
 
 QUICK_S, LONG_S = 60.0, 900.0
-"""Limits of a question, and of what moves a whole tree or uses the network."""
+"""Time limits of a query, and of a call that moves a whole tree or uses the network."""
 SAID_CHARACTERS = 1500
 
 OF_ONE_REPOSITORY = {
@@ -67,9 +67,10 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Git:
-    """git, aimed at one repository. `place` says which (``-C FOLDER`` or ``--git-dir=FOLDER``).
+    """git, for one repository, selected by `place` (``-C FOLDER`` or ``--git-dir=FOLDER``).
 
-    `environ` is the caller's environment, to find git and its configuration by; `settings` are more of git's own, for each call.
+    `environ` is the caller's environment, to find git and its configuration; `settings` are further
+    git settings for each call.
     """
 
     place: tuple[str, ...]
@@ -163,12 +164,15 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _without_secrets(text: str) -> str:
-    """The end of what git said; a password in an address is left out."""
+    """Return the end of git's message; a password in an address is left out."""
     return re.sub(r"://[^/\s@]+@", "://…@", text).strip()[-SAID_CHARACTERS:]
 
 
 def describe_source(folder: Path, environ: Mapping[str, str]) -> Source:
-    """Commit, branch and whether tracked files differ from the commit. `environ` is what git runs with."""
+    """Return commit, branch and whether tracked files differ from the commit.
+
+    `environ` is git's environment.
+    """
     git = Git.at(folder, environ)
     with suppress(GitFailed):
         commit = git.ask("rev-parse", "--verify", "--quiet", "HEAD")

@@ -1,9 +1,12 @@
-"""An interpreter of a side's own, which sees the side's packages first and the engine's behind them, and no other side's.
+"""A side's own interpreter, which sees the side's packages first and the engine's behind them.
 
-`python -m venv --system-site-packages` would show the packages of the interpreter that the engine's own virtual environment was
-made with, not the engine's. So a plain environment gets one ``.pth`` file, read after all others, that lists what comes behind:
-first the side's tree, then the engine's folders. Whatever set-up installs wins over both, an installed package over its source
-in the tree, too: only the former has its compiled parts.
+It does not see the other side's.
+
+`python -m venv --system-site-packages` would show the packages of the interpreter that the engine's
+own virtual environment was made with, not the engine's. So a plain environment gets one ``.pth``
+file, read after all others, with the later entries: first the side's tree, then the engine's
+folders. Packages that set-up installs win over both, an installed package over its source in the
+tree, too: only the former has its compiled parts.
 
 Packages that the engine's environment has from the checkout itself (an editable install) are left
 out: they would be neither side's code.
@@ -87,7 +90,7 @@ def packages_of(folder: Path) -> Path:
 
 
 def link_engine(folder: Path) -> Path:
-    """A folder with nothing but this very engine in it, for the front of a side's path.
+    """Make a folder with only this very engine in it, for the front of a side's path.
 
     Without it a tree that has a package `ci_bench`, as this project's own has, would be measured by another engine.
     """
@@ -99,7 +102,7 @@ def link_engine(folder: Path) -> Path:
 
 
 def _startup_line(path: Path) -> str:
-    """Read a `.pth` file of the engine's as if it lay here: some look at the folder that they are in."""
+    """Read a `.pth` file of the engine's as if it were here: some inspect their own folder."""
     return f"import site; site.addpackage({str(path.parent)!r}, {path.name!r}, None)"
 
 
@@ -111,7 +114,10 @@ def _installed_from(checkout: Path, folder: Path) -> Iterator[Path]:
 
 
 def _comes_from(distribution: Distribution, checkout: Path) -> bool:
-    """By what the installer noted: https://packaging.python.org/en/latest/specifications/direct-url/."""
+    """Decide by the installer's note.
+
+    See https://packaging.python.org/en/latest/specifications/direct-url/.
+    """
     try:
         url = urlsplit(json.loads(distribution.read_text("direct_url.json") or "{}").get("url", ""))
     except (ValueError, AttributeError):

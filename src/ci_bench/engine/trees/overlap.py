@@ -1,4 +1,4 @@
-"""Finds what a side installed, but could not import: a copy in the engine's environment would come first.
+"""Find packages that a side installed but could not import: the engine's environment hides them.
 
 An editable install by setuptools may be a hook behind the ordinary search. An installed copy in the
 engine's environment then wins; both sides would run that copy, and be found equal. Run as ``python
@@ -20,13 +20,13 @@ from ci_bench.engine.process.users import started_as
 
 TIMEOUT_S = 120.0
 ANSWER = "ci-bench-overlap: "
-"""In front of the line that counts, among what a side's start-up hooks may print."""
+"""The prefix of the line that counts, among the output of a side's start-up hooks."""
 
 
 def find_shadowed(
     venv: Path, sites: Sequence[Path], environ: Mapping[str, str], folder: Path, user: int | None = None
 ) -> str | None:
-    """Ask the side's interpreter, which runs as `user`. Returns what is wrong, or `None`."""
+    """Ask the side's interpreter, which runs as `user`. Returns the fault, or `None`."""
     command = [str(venv / "bin" / "python"), "-P", "-m", "ci_bench.engine.trees.overlap", str(venv), *map(str, sites)]
     try:
         done = subprocess.run(
@@ -56,7 +56,10 @@ def find_shadowed(
 
 
 def shadowed(packages: str, sites: Sequence[Path]) -> Iterator[tuple[str, str]]:
-    """Each name that a distribution in `packages` provides, but that is found in one of the `sites`, and where."""
+    """Yield each name that a distribution in `packages` provides but a site hides.
+
+    With the place in `sites` that hides it.
+    """
     for distribution in distributions(path=[packages]):
         for name in _top_level(distribution):
             spec = None

@@ -1,4 +1,4 @@
-"""Prepares both sides of a paired run, keeps them for a process that measures them later, and takes them away again.
+"""Prepare both sides of a paired run, store them for a process that measures later, remove them.
 
 Everything is made in one folder of the caller's, outside the checkout, which stays exactly as it
 is. Removing that folder cleans up everything, also after a killed run. The stored state is JSON:
@@ -60,7 +60,10 @@ class KeptSide:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kept:
-    """Base and head, on which terms, of which checkout. `snapshot` is the commit of what was checked out, changes included."""
+    """The prepared sides: base and head, their terms and checkout.
+
+    `snapshot` is the commit of the checked-out files, changes included.
+    """
 
     terms: Terms
     checkout: str
@@ -90,7 +93,7 @@ def kept_side(side: Side, home: Home) -> KeptSide:
 
 
 def write(kept: Kept, folder: Path) -> None:
-    """Write down where both sides live."""
+    """Store where both sides are."""
     import msgspec
 
     (folder / FILE).write_bytes(msgspec.json.encode(kept))
@@ -108,7 +111,7 @@ def read(folder: Path) -> Kept:
 
 
 def refuse_others(folder: Path, kept: Kept, terms: Terms, checkout: Checkout, leave_out: Sequence[Path]) -> None:
-    """Refuse sides, kept in `folder`, that were prepared for something else than `terms`, or than what is checked out now.
+    """Refuse sides, stored in `folder`, that were prepared for other terms or another checkout.
 
     New untracked files, which a job may leave, do not count as other code. Raises `NotPrepared`,
     and what `snapshot` raises.
@@ -165,7 +168,10 @@ def _other_code(folder: Path, kept: Kept, checkout: Checkout, leave_out: Sequenc
 
 
 def _changed(before: str, after: str, store: Store, kept_objects: Path) -> list[str]:
-    """The files that differ between two commits, without new ones; `before` is among the objects that were kept."""
+    """Return the files that differ between two commits, without new ones.
+
+    `before` is in the kept objects.
+    """
     with (store.folder / "objects" / "info" / "alternates").open("a") as alternates:
         alternates.write(f"{kept_objects}\n")
     told = store.git.run("diff-tree", "-r", "-z", "--name-only", "--diff-filter=a", before, after)
@@ -208,7 +214,10 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """Both sides; base's `source` says how its commit was chosen. `seal` is on what base and the engine consist of."""
+    """Both sides; base's `source` names the rule for its commit.
+
+    `seal` covers base and the engine.
+    """
 
     base: Side
     head: Side
@@ -242,7 +251,8 @@ def paired_sides(place: Place, *, base: str | None, setup: Setup) -> Iterator[Pa
 def prepare_sides(place: Place, *, base: str | None, setup: Setup) -> Pair:
     """Prepare both sides in `place.scratch` and leave them there, unless that is interrupted.
 
-    Raises what `paired_sides` raises, and `CannotWrite` where the place is taken by something that is not ours.
+    Raises what `paired_sides` raises, and `CannotWrite` if the place is taken by something that is
+    not ours.
     """
     folder = place.scratch.resolve() / FOLDER
     if folder.exists() and not any((folder / name).exists() for name in (FILE, STORE)):
@@ -283,9 +293,9 @@ def are_ready(scratch: Path) -> bool:
 
 
 def seal_prepared(scratch: Path, checkout: Path) -> Seal:
-    """A seal on the engine, and on base where `prepare_sides` left it in `scratch`: for head's code that runs before measuring.
+    """Return a seal on the engine, and on base if `prepare_sides` left it in `scratch`.
 
-    Raises `NotPrepared`.
+    It is for head's code that runs before measuring. Raises `NotPrepared`.
     """
     folder = scratch.resolve() / FOLDER
     homes = [home_of_kept(side) for side in read(folder).sides if side.name is SideName.BASE]

@@ -11,7 +11,7 @@ tools. Compiled modules are compared with their sources (`bytecode`). Installers
 several environments, which changes its ctime: such a file counts if its content differs from the
 RECORD of its package. `setup.writes` names the files that a benchmark overwrites on purpose.
 
-docs/security.md says what is not noticed.
+docs/security.md lists what is not noticed.
 """
 
 import base64
@@ -52,7 +52,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ground:
-    """A sealed folder: whose it is, in words, and where.
+    """A sealed folder: its owner, in words, and its path.
 
     A folder that `grows` takes new files that nothing loads automatically. If `imports` are its
     only known use (an entry of PYTHONPATH, which may be any folder of the user's), only modules and
@@ -83,7 +83,10 @@ class Seal:
     digests: dict[Ground, Mapping[str, str]] = field(default_factory=dict)
 
     def breaks(self, *, shared: bool = True) -> tuple[str, ...]:
-        """A sentence for each folder of which something was changed. Without `shared`, those of both sides are skipped."""
+        """Return a sentence for each folder with a change.
+
+        Without `shared`, those of both sides are skipped.
+        """
         inspected = [ground for ground in self.marks if shared or not ground.shared]
         return tuple(sentence for ground in inspected if (sentence := self._inspect(ground)))
 

@@ -1,8 +1,8 @@
 """Prepare one side: its own environment, and the set-up commands in its tree.
 
-Owns what commands and workers of a side see, and what a failure is called. Nothing that could be a secret is among it
-(`environ.worker_environment`). Without commands there is nothing to install: the engine's interpreter will do, with the tree on
-its path.
+Owns the environment of a side's commands and workers, and the names of failures. The environment
+has no variable that could be a secret (`environ.worker_environment`). Without commands nothing is
+installed: the engine's interpreter suffices, with the tree on its path.
 
 Only reusable files are kept between runs (`setup.cache`): downloads, wheels of other projects, a
 folder for a compiler's cache. Environments are not: an editable install points to a tree that is
@@ -41,7 +41,7 @@ SHOWN_CHARACTERS = 100
 ENGINE = "engine"
 """The folder, next to the trees, with the link to the engine."""
 DIVERTING = {"PYTHONHOME", "PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_PYTHON", "UV_SYSTEM_PYTHON"}
-"""Variables that would make a command install somewhere else, or the interpreter look elsewhere."""
+"""Variables that make a command install somewhere else, or the interpreter look elsewhere."""
 PROXIES = re.compile(r"(https?|ftp|all)_proxy", re.IGNORECASE)
 OFFLINE = {"PIP_NO_INDEX": "1", "UV_OFFLINE": "1", "CARGO_NET_OFFLINE": "true", "HF_HUB_OFFLINE": "1"}
 """Variables that ask tools not to use the network.
@@ -62,7 +62,7 @@ COMPLAINS = re.compile(
     re.IGNORECASE,
 )
 MAKES_OWN = re.compile(r"g?make(\[\d+\])?: |ninja: build stopped|note: |hint: |\[notice\]|WARNING: ", re.IGNORECASE)
-"""Lines that say that a step failed, or something else, and never why."""
+"""Lines that only report a failed step, or something else, but never a reason."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,7 +111,7 @@ class Home:
     own: Path | None = None
 
     def hand_over(self) -> None:
-        """Give the side's user what was made for it so far, before anything of the side runs."""
+        """Give the side's user the files made for it so far, before anything of the side runs."""
         if self.user is not None and self.own is not None:
             for folder in (self.own, self.own / "tmp"):
                 folder.mkdir(exist_ok=True)
@@ -134,7 +134,8 @@ def home_of(tree: Tree, shop: Workshop) -> Home:
 def set_up(tree: Tree, git: Git, shop: Workshop) -> Side:
     """Make one side ready to be measured. `git` is aimed at the repository that has the tree's commit.
 
-    A set-up that fails, hangs or spoils the engine's environment makes a side that says so; it raises nothing.
+    If a set-up fails, hangs or spoils the engine's environment, the side records it; nothing is
+    raised.
     """
     home = home_of(tree, shop)
     environ = side_environment(shop.environ, home, checkout=shop.checkout, folder=shop.folder)
@@ -158,8 +159,8 @@ def side_environment(environ: Mapping[str, str], home: Home, *, checkout: Path, 
     """Return the environment of a side's workers.
 
     The engine is first (linked in `folder`), then the side's packages, then the engine's. Folders
-    of the checkout that the caller had on his path are those of the tree instead. A virtual
-    environment has the tree on its own path, behind what was installed there.
+    of the checkout on the caller's path are replaced by those of the tree. A virtual environment
+    has the tree on its own path, behind the installed packages.
     """
     kept = {
         name: value
@@ -251,9 +252,10 @@ def _command_environment(tree: Tree, git: Git, shop: Workshop, environ: Mapping[
 
 
 def reason_of(tail: str) -> str:
-    """The line of a command's last output that says why it failed: the end of what pip quotes, else the last complaint.
+    """Return the line of a command's last output with the reason.
 
-    pip puts a build's own output before ``[end of output]`` and explains itself after it; make and shells name the target last.
+    It is the end of pip's quotation, else the last complaint. pip puts a build's own output before
+    ``[end of output]`` and explains itself after it; make and shells name the target last.
     """
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     quoted = next((number for number in reversed(range(len(lines))) if lines[number] == END_OF_OUTPUT), None)

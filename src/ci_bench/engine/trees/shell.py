@@ -1,6 +1,7 @@
-"""Runs one shell command to its end: with a time limit, its output bounded and kept, and nothing of it left behind.
+"""Run one shell command to its end, with a time limit and bounded output.
 
-Standard input is empty. stdout and stderr come together, as a terminal would show them.
+No process of it is left behind. Standard input is empty. stdout and stderr come together, as a
+terminal would show them.
 """
 
 import os
@@ -47,10 +48,11 @@ class Finished:
 def run_command(
     command: str, *, folder: Path, environ: Mapping[str, str], timeout_s: float, log: Path, user: int | None = None
 ) -> Finished:
-    """Run a command with ``bash -euo pipefail`` in `folder`; its output goes to `log`, of much output the start and the end.
+    """Run a command with ``bash -euo pipefail`` in `folder`.
 
-    It runs as `user`, or as the caller. When it ends, on time or not, what it started ends too: a server left running would take
-    part in what is measured next.
+    Its output goes to `log`, of long output the start and the end. It runs as `user`, or as the
+    caller. When it ends, on time or not, its processes end too: a server left running would disturb
+    the next measurement.
 
     Raises:
         OSError: bash is not installed, or the log cannot be written.
@@ -76,7 +78,7 @@ def run_command(
 
 @dataclass(kw_only=True, slots=True)
 class _Output:
-    """Keeps the start of what comes, and the end."""
+    """Keeps the start and the end of the output."""
 
     stream: BinaryIO
     taken: int = 0
@@ -85,7 +87,7 @@ class _Output:
     ended: bool = False
 
     def take(self, descriptor: int) -> bool:
-        """Take some of what has come. Returns whether there may be more."""
+        """Read some output. Returns whether there may be more."""
         try:
             data = os.read(descriptor, CHUNK_BYTES)
         except BlockingIOError:
@@ -115,7 +117,10 @@ class _Output:
 
 
 def _follow(process: subprocess.Popen[bytes], descriptor: int, output: _Output, deadline: float) -> bool:
-    """Read until the command ends; what it left running may hold the pipe open. Returns whether it ran out of time."""
+    """Read until the command ends; its leftovers may keep the pipe open.
+
+    Returns whether it ran out of time.
+    """
     with selectors.DefaultSelector() as selector:
         selector.register(descriptor, selectors.EVENT_READ)
         while process.poll() is None:
@@ -152,7 +157,10 @@ def _start(command: str, folder: Path, environ: Mapping[str, str], mark: str, us
 
 
 def _end(process: subprocess.Popen[bytes], mark: str, others: frozenset[int]) -> None:
-    """End the command's process group, and what left it: what became this process's child, and what carries the mark."""
+    """End the command's process group, and processes that left it.
+
+    The latter are this process's new children, and those with the mark.
+    """
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,6 +1,7 @@
-"""A side: one commit of the user's code, ready to be measured; the caller's own tree is one as it lies, without copy or set-up.
+"""A side: one commit of the user's code, ready to be measured.
 
-How the two trees come to be is in `worktrees`, how they are measured in turns in `runner`.
+The caller's own tree can be a side without copy or set-up. How the two trees come to be is in
+`worktrees`, how they are measured in turns in `runner`.
 """
 
 import os
@@ -16,12 +17,13 @@ from ci_bench.records.results import SideName, Source
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Side:
-    """One side of a run: where its code lies, and how its workers are started.
+    """One side of a run: the place of its code, and the start of its workers.
 
-    `folder` is the working folder of its workers and the root of relative paths; `None` is the folder of the caller. `python` is
-    the interpreter, whose environment holds the side's own packages layered over the engine's. `environ` is all that workers
-    see. `failure` says why the side cannot be measured at all, where its set-up failed; every case of it then ends so. `user` is
-    the number of the user that its processes run as, `None` for the caller.
+    `folder` is the working folder of its workers and the root of relative paths; `None` is the
+    folder of the caller. `python` is the interpreter, whose environment holds the side's own
+    packages layered over the engine's. `environ` is the workers' whole environment. `failure` is
+    the reason if the side cannot be measured at all because its set-up failed; every case of it
+    then ends so. `user` is the number of the user that its processes run as, `None` for the caller.
     """
 
     name: SideName
@@ -37,7 +39,7 @@ def caller_environment(folder: Path, environ: Mapping[str, str]) -> dict[str, st
     """Return the environment of code in the tree at `folder`.
 
     Its own modules come first, and secrets are left out. Programs are found in the engine's
-    environment first, activated or not: `python` is the interpreter that measures.
+    environment first, activated or not: `python` is the measuring interpreter.
     """
     kept = worker_environment(environ)
     path = [str(place) for place in on_path(folder)] + [environ.get("PYTHONPATH", "")]
@@ -60,6 +62,9 @@ def on_path(folder: Path) -> list[Path]:
 
 
 def program_path(path: str, venv: Path | None = None) -> str:
-    """`path` (a value of ``PATH``) behind the folder of the engine's programs, which lies behind that of a side's `venv`."""
+    """Return `path` (a value of ``PATH``) behind the engine's programs.
+
+    These are behind those of a side's `venv`.
+    """
     first = [Path(sys.executable).parent] if venv is None else [venv / "bin", Path(sys.executable).parent]
     return os.pathsep.join(dict.fromkeys([*map(str, first), *(part for part in path.split(os.pathsep) if part)]))

@@ -35,7 +35,10 @@ LENT = (
 
 
 def connect(checkout: Checkout, store: Store) -> Store:
-    """The store with the checkout's remote `origin`. From a partial clone it fetches what it lacks when that is needed."""
+    """Return the store with the checkout's remote `origin`.
+
+    From a partial clone it fetches missing objects on demand.
+    """
     listed = checkout.git.ask("config", "--local", "--includes", "--null", "--get-regexp", LENT) or ""
     pairs = [entry.partition("\n")[::2] for entry in listed.split("\0") if entry]
     # A remote may be a path, relative to the checkout.
@@ -63,7 +66,10 @@ class Fetcher:
         return self.store.git.run("rev-parse", "--verify", "refs/ci-bench/base^{commit}").strip()
 
     def fetch_history(self, branch: str | None) -> None:
-        """Fetch a branch (`None` for the remote's default one) with its history, and what was cut off. Raises `NoBase`."""
+        """Fetch a branch with its history, and cut-off history.
+
+        `None` is the remote's default branch. Raises `NoBase`.
+        """
         name = branch or self._default_branch()
         deepen = ("--unshallow",) if self.checkout.is_shallow else ()
         refspec = f"+refs/heads/{name}:refs/remotes/origin/{name}"
@@ -102,8 +108,8 @@ HTTP_PASSWORD = re.compile(r"^(https?://)[^/@]+@")
 class Level:
     """A tree that needs its submodules.
 
-    The lending checkout, the store, and the commit in `folder`. `is_live` says that what is checked
-    out is wanted, with uncommitted changes. `stores` is where more stores can be made.
+    The lending checkout, the store, and the commit in `folder`. `is_live` requests the checked-out
+    files, with uncommitted changes. `stores` is the folder for more stores.
     """
 
     checkout: Checkout
@@ -209,7 +215,10 @@ def _is_initialised(folder: Path) -> bool:
 
 
 def _kept_clone(level: Level, path: str) -> Path | None:
-    """The clone of a submodule that is no longer checked out: git keeps it under its name, which base's ``.gitmodules`` tells."""
+    """Return the clone of a submodule that is no longer checked out.
+
+    It is under its name, which base's ``.gitmodules`` has.
+    """
     listed = level.store.git.ask("config", "--blob", f"{level.commit}:.gitmodules", "--null", "--get-regexp", r"\.path$") or ""
     folder = level.checkout.objects.parent / "modules"
     for entry in listed.split("\0"):
@@ -224,14 +233,14 @@ STORE = "repository"
 """The folder of the repository of both trees, which are its worktrees, next to them."""
 SHOWN_FILES = 5
 MOST_CHARACTERS = 600
-"""Of the words that say how the base was chosen, which repeat what the user gave."""
+"""The limit of the text on the choice of the base, which repeats the user's input."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tree:
-    """One side's tree: the worktree's folder, its commit in the store, what of the user's repository it is.
+    """One side's tree: the worktree's folder, its commit in the store, its part of the repository.
 
-    `failure` says why it is not complete.
+    `failure` is the reason if it is incomplete.
     """
 
     name: SideName
@@ -243,7 +252,7 @@ class Tree:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trees:
-    """Both trees, and where they come from."""
+    """Both trees and their origin."""
 
     base: Tree
     head: Tree
@@ -268,7 +277,10 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chosen:
-    """The commits of a paired run, both in `store`: `head` is HEAD, or a snapshot of what differs from it; the sides' sources."""
+    """The commits of a paired run, both in `store`, and the sides' sources.
+
+    `head` is HEAD, or a snapshot of the changes to it.
+    """
 
     checkout: Checkout
     store: Store
@@ -313,7 +325,7 @@ def make_trees(wanted: Wanted, folder: Path) -> Trees:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder with everything in it, also where set-up took away the permission to."""
+    """Remove a folder with everything in it, even if set-up took away the permission to."""
     with suppress(OSError):
         shutil.rmtree(folder)
         return
