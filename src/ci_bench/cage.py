@@ -12,10 +12,13 @@ from collections.abc import Collection, Iterable, Sequence
 
 TEMPORARY = "/tmp:rw,exec,nosuid,nodev,mode=1777"  # noqa: S108 - the container's own; compiled kernels are loaded from it
 HARDENED = ("--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only", "--ulimit", "core=0", "--log-driver=none")
-"""No power over the machine, no new one by a program's mode, nothing of the image written to, no memory or output left behind."""
+"""Flags that drop all capabilities, forbid new ones, and leave no files, core dumps or logs behind.
+
+The image is read-only.
+"""
 NO_NETWORK = "--network=none"
 PROXIES = tuple(one for kind in ("HTTP", "HTTPS", "FTP", "ALL", "NO") for one in (f"{kind}_PROXY", f"{kind.lower()}_proxy"))
-"""The variables that docker's client gives to every container where its configuration has proxies."""
+"""The variables that docker's client passes to every container if its configuration has proxies."""
 POWERS = ("CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID")
 """The capabilities root needs to start and stop processes of other users and to hand over files.
 
@@ -25,7 +28,10 @@ The code under test has none of them.
 GPU_WAYS = ("cdi", "gpus", "runtime")
 """CDI (``--device nvidia.com/gpu=…``), the toolkit's hook (``--gpus``), NVIDIA's runtime, in the order they are tried."""
 NO_GPUS = ("-e", "NVIDIA_VISIBLE_DEVICES=void")
-"""CUDA images ask for all GPUs by a variable of theirs, which counts where NVIDIA's runtime is the default."""
+"""Hides GPUs from CUDA images.
+
+Their variable asks for all GPUs, which counts if NVIDIA's runtime is the default.
+"""
 GPU_PROBE = "ls /dev/nvidiactl /dev/nvidia[0-9]* 2>/dev/null || ls /dev/dxg"
 """A line of shell that fails in a container without a GPU."""
 GPU_FORM = "none, all, a number of GPUs, or device=ID,ID with indices or UUIDs"
@@ -34,7 +40,7 @@ _SELECTION = re.compile(rf"none|all|[1-9][0-9]?|device={_ID}(?:,{_ID}){{0,15}}")
 
 
 def private(user: str, *, powers: Sequence[str] = ()) -> list[str]:
-    """Flags of every container: what it may not, its folder for temporary files, and the user that it runs as."""
+    """Return flags of every container: its restrictions, its temporary folder, and its user."""
     return [*HARDENED, "--tmpfs", TEMPORARY, "--user", user, *(f"--cap-add={power}" for power in powers)]
 
 
@@ -54,12 +60,15 @@ def names(variables: Iterable[str]) -> list[str]:
 
 
 def no_proxies(kept: Collection[str] = ()) -> list[str]:
-    """Flags that empty docker's own proxies, whose addresses may have a password in them, but for what is given on purpose."""
+    """Return flags that empty docker's own proxies, except the `kept` ones.
+
+    Their addresses may contain a password.
+    """
     return names(f"{one}=" for one in PROXIES if one not in kept)
 
 
 def is_gpu_selection(text: str) -> bool:
-    """Return whether the text names only GPUs."""
+    """Return whether the text is a valid selection of GPUs (`GPU_FORM`)."""
     return bool(_SELECTION.fullmatch(text))
 
 

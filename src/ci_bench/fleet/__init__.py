@@ -1,1 +1,1 @@
-"""One run over many machines: leases, who measures them, and who hands them out."""
+"""One run over many machines: leases, the engines that measure them, and the coordinator."""

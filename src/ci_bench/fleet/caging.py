@@ -1,4 +1,6 @@
-"""A lease's commands in containers of a node: who starts them is trusted, what runs in them is not.
+"""Run a lease's commands in containers of a node.
+
+Their starter is trusted, the code in them is not.
 
 A container sees the lease's sources and sides (read-only, except the sides while they are made),
 its own folder for documents, the locks on devices, and the devices of its lease. It has no network
@@ -6,8 +8,9 @@ in any phase, so neither Ray's ports nor anything else of the node answers; no s
 of the node's, no capability. It ends with its lease: its starter removes it, and the next lease on
 the node removes the leftovers of a killed starter.
 
-The image is the one of the digest and no other, pulled before anything runs where the node has not got it: by docker on the node,
-with what that user's docker knows of the registry, none of which a container sees.
+The image is exactly the one of the digest, pulled before anything runs if the node lacks it: by
+docker on the node, with that user's docker credentials for the registry, none of which a container
+sees.
 """
 
 import os
@@ -37,7 +40,7 @@ DIGEST = re.compile(r"[a-z0-9][A-Za-z0-9._/:-]{0,250}@sha256:[0-9a-f]{64}")
 BY_DIGEST = "name the image by its digest, NAME@sha256:…, so all leases run the same image"
 """The requirement in the message about another name."""
 ID = re.compile(r"sha256:[0-9a-f]{64}")
-"""An image that a node has, which no registry can be asked for."""
+"""The id of an image on a node, which no registry can deliver."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,7 +131,7 @@ class Cage:
         return code if code >= 0 else 128 - code
 
     def _way(self) -> str:
-        """The first way by which a container here gets the lease's GPUs."""
+        """Return the first way in which a container here gets the lease's GPUs."""
         if self.gpus == "none":
             return ""
         complaints = []
@@ -144,7 +147,7 @@ class Cage:
         raise NoCage(f"no container gets {self.gpus}: {'; '.join(complaints)}. Install the NVIDIA Container Toolkit on the node")
 
     def _remove_left(self) -> None:
-        """Containers whose starter on this node has ended, however it did."""
+        """Remove containers whose starter on this node has ended."""
         lines = self._ask("ps", "--filter", f"label={LABEL}", "--format", f'{{{{.ID}}}} {{{{.Label "{LABEL}"}}}}').splitlines()
         for container, _, agent in (line.partition(" ") for line in lines):
             host, _, pid = agent.rpartition("/")
@@ -225,7 +228,7 @@ def gpus_of(device: str | None, environ: Mapping[str, str]) -> str:
     """The GPUs of a lease, as `cage.gpu_arguments` takes them: those that its engine shows it, or the one that its slot names.
 
     Raises:
-        BadInput: which ones is not said. A container with none would measure another device than was asked for.
+        BadInput: the lease's GPU is unknown. A container without GPUs would measure another device.
     """
     shown = environ.get("CUDA_VISIBLE_DEVICES")
     kind, _, index = (device or "auto").partition(":")

@@ -17,7 +17,7 @@ from ci_bench.fleet.protocol import EVERY, Ended, Engine, Lease, Order, Slot
 from ci_bench.records.results import Loss
 
 WINDOW = 32
-"""Leases that are looked through for one whose cases a free slot has not measured yet."""
+"""The number of leases that are searched for one whose cases are new to a free slot."""
 STRIKES = 3
 """The number of leases that a slot may lose in a row: a full disk loses each immediately."""
 POLL_S = 1.0
@@ -40,8 +40,8 @@ class Refused(Exception):  # noqa: N818 - it is the answer of `accept`, and no e
 class Limits:
     """The limits of a run: attempts at a lease, wall-clock seconds, seconds of all slots, money.
 
-    `None` bounds nothing. `price_per_hour` is that of a slot; `needs` are labels that a slot must have. An attempt that is out
-    for longer than `lease_s` is lost, and its slot set aside.
+    `None` means unlimited. `price_per_hour` is that of a slot; `needs` are labels that a slot must
+    have. An attempt that is out for longer than `lease_s` is lost, and its slot set aside.
     """
 
     attempts: int = 3
@@ -134,7 +134,9 @@ class Outcome:
 
 @dataclass(kw_only=True, slots=True)
 class Coordinator:
-    """One run over a fleet. `looks` are how many launches each open case has when the judge is asked; `clock` gives seconds.
+    """One run over a fleet.
+
+    `looks` are the launches of each open case at which the judge decides; `clock` gives seconds.
 
     `accept` reads the documents of an attempt and raises `Refused` if they may not count. `known_s`
     are the expected seconds of a launch by case, looked up for each round, so `accept` can add to
@@ -265,7 +267,7 @@ class Coordinator:
                 break
 
     def _work(self) -> bool:
-        """Until nothing waits and nothing is out. Whether all that waited was handed out."""
+        """Work until no lease waits or is out. Returns whether all waiting ones were handed out."""
         while self._waiting or self._out:
             self._left = self.drained()
             self._hand_out()
@@ -300,7 +302,7 @@ class Coordinator:
             if slot.name not in self._busy and self._usable(slot) and self._waiting:
                 lease = self._choose(slot.name, planned_s)
                 if lease is None and not self._lost_on:
-                    return  # the budget holds none, for whichever slot
+                    return  # the budget holds none, for any slot
                 if lease is None:
                     continue
                 planned_s += self._expected_s(lease)
@@ -313,7 +315,7 @@ class Coordinator:
                 self.engine.submit(order)
 
     def _choose(self, slot: str, planned_s: float) -> Lease | None:
-        """Of the next leases that the budget holds the one of which this slot has measured the fewest cases before.
+        """Return the next affordable lease with the fewest cases that this slot measured before.
 
         The longest of those; `None` if the budget holds none, in addition to the `planned_s`
         seconds of leases that are out, or if all were lost on this slot and another one is to try.
@@ -340,7 +342,7 @@ class Coordinator:
         return any(self._usable(slot) for slot in self.engine.slots() if slot.name not in names)
 
     def _take(self, ended: Ended) -> None:
-        """An attempt that ended; one that is not out any more comes too late, and counts for nothing."""
+        """Take an ended attempt; one that is not out any more comes too late, and is ignored."""
         order = self._out.get(ended.order.lease.number)
         if order is None or (order.attempt, order.slot) != (ended.order.attempt, ended.order.slot):
             return
@@ -364,7 +366,7 @@ class Coordinator:
         self._examine(order.slot)
 
     def _examine(self, slot: str) -> None:
-        """Set a slot aside that is off from its peers, and have measured again what it measured, whatever the attempt.
+        """Set a deviating slot aside, and have its cases measured again, even by a last attempt.
 
         The last remaining slot continues to measure: an unmeasured case fails the run.
         """
@@ -421,7 +423,7 @@ class Coordinator:
         self.losses.append(loss)
 
     def _give_up_all(self) -> None:
-        """Nothing is out and nothing can be handed out: the budget is spent, or no slot is left."""
+        """Give up everything that is left: the budget is spent, or no slot is left."""
         for lease in self._waiting:
             why = self._over_budget(planned_s=self._expected_s(lease)) or (
                 "the fleet was drained; continue with --resume" if EVERY in self._left else "no slot is left that can take it"
@@ -449,8 +451,8 @@ class Coordinator:
 class Earlier:
     """A journal's record of an interrupted run.
 
-    Counted and lost attempts, those still out, and the next lease's number. `lost_s` is what
-    attempts that count for nothing took of slots.
+    Counted and lost attempts, those still out, and the next lease's number. `lost_s` is the slots'
+    time of attempts that do not count.
     """
 
     delivered: Sequence[Ended]

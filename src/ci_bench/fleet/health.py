@@ -2,9 +2,10 @@
 
 Pure.
 
-Base is the same code on every slot, so base against base of the same case over slots shows the slot. Nothing is measured for it
-besides. A change between base and head cancels what a slot does to both, so a slot that is off biases no verdict by much; it
-widens every interval, and a fleet whose slots differ is not the fleet that its owner believes in.
+Base is the same code on every slot, so base against base of the same case over slots shows the
+slot. This needs no additional measurement. A change between base and head cancels the slot's effect
+on both, so a deviating slot biases no verdict by much. It widens every interval, though, and the
+slots of the fleet are not as equal as its owner assumes.
 
 A slot deviates if the median over its cases does, beyond the scatter of its cases, and if it
 differs in that direction from most of its peers individually. With only two slots it is undecidable
@@ -53,7 +54,8 @@ Series = tuple[str, str]
 class Reading:
     """One series of a case in one launch, as logarithms: the median time (of seconds), and the relative spread of samples.
 
-    The spread is the mean absolute deviation from the median; `None` where all samples are alike, as by a coarse clock.
+    The spread is the mean absolute deviation from the median; `None` if all samples are alike, as
+    by a coarse clock.
     """
 
     time: float
@@ -108,7 +110,7 @@ class Health:
             self._by_case.setdefault(case, {}).setdefault(slot, []).append(series)
 
     def forget(self, slot: str) -> None:
-        """A slot whose leases don't count any more."""
+        """Forget a slot whose leases don't count any more."""
         self._recent.pop(slot, None)
         for slots in self._by_case.values():
             slots.pop(slot, None)

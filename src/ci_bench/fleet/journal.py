@@ -65,7 +65,8 @@ class FileJournal:
     def start(self, run: str, started_at: str) -> None:
         """Start a journal of a run. It replaces an existing one, and the folders of its leases.
 
-        A lease that dies would else seem to have brought what another run's lease of the same number left. Raises `CannotWrite`.
+        Otherwise a dying lease would seem to have delivered the documents of another run's lease
+        with the same number. Raises `CannotWrite`.
         """
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -109,13 +110,16 @@ class FileJournal:
             raise CannotWrite(f"{self._drain}: cannot be written: {error.strerror or error}") from error
 
     def drained(self) -> Collection[str]:
-        """The slots that were asked to be left."""
+        """Return the slots that should get no further lease."""
         with suppress(OSError, UnicodeDecodeError), self._drain.open("rb") as stream:
             return frozenset(stream.read(MAX_DRAINED_BYTES).decode().split())
         return frozenset()
 
     def take_up(self) -> None:
-        """A run that begins, or is resumed, has all slots, and writes on after the last whole line. Raises `CannotWrite`."""
+        """Start or resume a run: it has all slots, and writes after the last whole line.
+
+        Raises `CannotWrite`.
+        """
         with suppress(OSError):
             self._drain.unlink()
         try:
@@ -140,7 +144,9 @@ class FileJournal:
             raise CannotWrite(f"{self.file}: cannot be written: {error.strerror or error}") from error
 
     def read(self) -> tuple[str, str, Earlier]:
-        """The run's id, when it began, and what it has. A last line that was cut off never happened.
+        """Return the run's id, its start, and its results.
+
+        A last line that was cut off never happened.
 
         Raises:
             CannotResume: it is not ours, or cannot be read.

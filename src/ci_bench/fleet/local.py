@@ -34,7 +34,10 @@ class _Running:
 
 @dataclass(kw_only=True, slots=True)
 class LocalEngine:
-    """`devices` are the slots, as `--device` takes them; `folder` says where an attempt's documents go."""
+    """`devices` are the slots, as `--device` takes them.
+
+    `folder` returns the folder of an attempt's documents.
+    """
 
     devices: Sequence[str]
     command: Command
@@ -72,7 +75,7 @@ class LocalEngine:
         self._running[order.slot] = _Running(order=order, process=process, folder=folder, began_s=began_s)
 
     def finished(self, timeout_s: float) -> Sequence[Ended]:
-        """Those whose process has ended."""
+        """Return attempts whose process has ended."""
         until = time.monotonic() + timeout_s
         while True:
             ended, self._failed = self._failed, []
@@ -84,7 +87,7 @@ class LocalEngine:
             time.sleep(_PAUSE_S)
 
     def close(self) -> None:
-        """End what still runs: asked first, then killed."""
+        """End what still runs, first by a request, then by a kill."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             for running in self._running.values():
                 with suppress(ProcessLookupError):
@@ -117,7 +120,7 @@ def started_by_us(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def run_logged(words: Sequence[str], *, environ: Mapping[str, str], here: Path, log: Path) -> int:
-    """Run a lease's command to its end; all that it says goes into the log. Its exit code."""
+    """Run a lease's command to its end; all its output goes into the log. Returns its exit code."""
     with log.open("wb") as stream:
         done = subprocess.run(
             [*words],

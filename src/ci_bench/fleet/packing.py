@@ -1,6 +1,7 @@
 """Pack launches into leases: long enough to start cheaply, short enough that no slot waits.
 
-Pure. Durations are expectations, of an earlier run or all alike; they decide about waiting, and nothing about verdicts.
+Pure. Durations are expectations, from an earlier run or all alike; they affect waiting, never
+verdicts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,8 +10,10 @@ from heapq import heapify, heappop, heappush
 from ci_bench.fleet.protocol import Lease
 
 PIECES = (0.5, 0.25)
-"""The shares of what falls to one slot that its first leases have (factoring: Hummel, Schonberg & Flynn 1992,
-https://doi.org/10.1145/135226.135232)."""
+"""The shares of a slot's work in its first leases.
+
+Factoring: Hummel, Schonberg & Flynn 1992, https://doi.org/10.1145/135226.135232.
+"""
 LAST = 3
 """The number of leases per slot that the rest is cut into.
 

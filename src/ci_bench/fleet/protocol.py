@@ -16,7 +16,10 @@ EVERY = "*"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slot:
-    """One device that takes a lease at a time. `labels` are what its owner says of it (``gpu=H100``)."""
+    """One device that takes a lease at a time.
+
+    `labels` are its owner's description (``gpu=H100``).
+    """
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -63,7 +66,7 @@ class Engine(Protocol):
     """Runs leases. `close` ends what still runs."""
 
     def slots(self) -> Sequence[Slot]:
-        """The slots that are there now. One that is gone is lost, with what it was measuring."""
+        """Return the present slots. One that is gone is lost, with the lease on it."""
 
     def submit(self, order: Order) -> None:
         """Start an attempt on the slot that it names, which is free; does not block."""

@@ -60,8 +60,9 @@ def measure_here(
 class RayEngine:
     """`address` is a cluster's (``ray://…``, ``host:6379``); empty for one on this machine. Slots are GPUs; CPU slots without.
 
-    Each node has a slot for each of its GPUs, or, with the device `cpu`, one slot. `folder` says where an attempt's documents are
-    put here; nodes have the tree (`here`) and the prepared sides at the same paths, or get a file, `cargo`, once each.
+    Each node has a slot for each of its GPUs, or, with the device `cpu`, one slot. `folder` returns
+    the local folder for an attempt's documents. Nodes have the tree (`here`) and the prepared sides
+    at the same paths, or get a file, `cargo`, once each.
     """
 
     address: str
@@ -108,7 +109,7 @@ class RayEngine:
         return [Slot(name=f"{node['NodeID']}/{number}", labels=labels) for number in range(count)]
 
     def submit(self, order: Order) -> None:
-        """A task on the slot's node, and nowhere else."""
+        """Submit a task that can only run on the slot's node."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         node = order.slot.partition("/")[0]

@@ -1,6 +1,7 @@
-"""One run over a fleet as documents: what leases bring is read as a stranger's, merged, judged for open cases, and made one run.
+"""One run over a fleet as documents. Leases' documents are read as a stranger's, merged and judged.
 
-Owns what of a lease's documents may count. The same merging as of documents made by hand (`merging`), so the same verdict.
+Owns the rule which of a lease's documents may count. Merges as for documents made by hand
+(`merging`), so the verdict is the same.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -49,9 +50,9 @@ def launches_s(head: Results) -> dict[str, float]:
 class Session:
     """A run that leases measure for. `rows` are the planned cases, not run; `read` gives the documents in a folder.
 
-    `base_rows` are those of base's own plan, where base planned its own.
-    `sources` are the sides' commits: what was measured of other code does not count. `known` finds a machine's calibration.
-    `launch_s` is how long a launch of each case takes, as earlier runs and this one's leases show.
+    `base_rows` are those of base's own plan, if base planned its own. `sources` are the sides'
+    commits: measurements of other code do not count. `known` finds a machine's calibration.
+    `launch_s` is the duration of each case's launch, from earlier runs and this one's leases.
     """
 
     run: Run
@@ -79,7 +80,7 @@ class Session:
         return replace(self.sources[name], own_plan=self.base_rows is not None)
 
     def accept(self, ended: Ended) -> None:
-        """Count what an attempt brought. Raises `Refused`."""
+        """Count an attempt's documents. Raises `Refused`."""
         assert ended.folder is not None  # noqa: S101 - an attempt without is lost already
         try:
             pair = self.read(ended.folder)
@@ -96,7 +97,7 @@ class Session:
         self.health.note(ended.order.slot, readings(pair.base))
 
     def take_up(self, earlier: Earlier) -> Earlier:
-        """Count again what an interrupted run has; what can't be read any more is to be measured again.
+        """Count an interrupted run's documents again; unreadable ones are to be measured again.
 
         Raises:
             CannotResume: it measured something else.
@@ -113,11 +114,11 @@ class Session:
         return earlier.without(unsound)
 
     def off(self, slot: str) -> str:
-        """In which way a slot is off from its peers; empty where it isn't."""
+        """Describe how a slot deviates from its peers; empty if it doesn't."""
         return self.health.off(slot)
 
     def withdraw(self, slot: str, delivered: Sequence[Ended]) -> None:
-        """Forget what a slot measured."""
+        """Forget a slot's measurements."""
         gone = {self._lease(ended.order) for ended in delivered}
         self.pairs = [pair for pair in self.pairs if pair.head.run.lease not in gone]
         self.health.forget(slot)
@@ -167,7 +168,7 @@ class Session:
         ).keys()
 
     def results(self, outcome: Outcome, finished_at: str) -> Mapping[SideName, Results]:
-        """Both documents of the whole run, with a row for every planned case, and what was lost on the way."""
+        """Return both documents of the run, with a row for every planned case, and the losses."""
         run = replace(self.run, state=RunState.COMPLETE, finished_at=finished_at)
         if not self.pairs:
             return {name: self._nothing(name, run, outcome) for name in self.sources}
@@ -199,7 +200,7 @@ class Session:
 
 
 def _not_measured(row: CaseResult, given_up: Mapping[str, str]) -> CaseResult:
-    """A row that no lease brought; what its plan has ended stays so."""
+    """Return a row without measurements; if its plan has ended it already, it stays so."""
     if row.status is not Status.NOT_RUN:
         return row
     reason = given_up.get(row.case.id, "no lease measured it")

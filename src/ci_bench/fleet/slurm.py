@@ -23,7 +23,7 @@ from ci_bench.fleet.protocol import Ended, Order, Slot
 
 MISSING = "submitit is not installed here: pip install 'ci-bench[slurm]'"
 Ask = Callable[[Sequence[str]], str]
-"""Runs one of Slurm's commands and returns what it prints. Raises `CannotPlace` where it fails."""
+"""Runs one of Slurm's commands and returns its output. Raises `CannotPlace` if it fails."""
 
 FREE = {"idle"}
 ABLE = FREE | {"alloc", "allocated", "comp", "completing", "mix", "mixed", "plnd", "planned", "resv", "reserved"}
@@ -34,7 +34,7 @@ NEVER = {
     *("PartitionTimeLimit", "PartitionNodeLimit", "PartitionDown", "PartitionInactive", "BadConstraints", "JobHeldAdmin"),
     *("JobHeldUser", "AccountNotAllowed", "InvalidAccount", "InvalidQOS", "QOSNotAllowed", "DependencyNeverSatisfied"),
 }
-"""Reasons for which a job waits until somebody changes the cluster or the job."""
+"""Reasons for which a job waits until someone changes the cluster or the job."""
 PASSED_ON = ("PATH", "HOME", "USER", "LANG", "PYTHONPATH", "LD_LIBRARY_PATH")
 """Variables of the submitting environment that start Python on a node.
 
@@ -58,7 +58,10 @@ class Wanted:
 
 
 def read_wanted(text: str) -> Wanted:
-    """``partition=gpu,constraint=h100,time=60``, in any order; nothing for the cluster's defaults. Raises `BadInput`."""
+    """Read ``partition=gpu,constraint=h100,time=60``, in any order.
+
+    Empty for the cluster's defaults. Raises `BadInput`.
+    """
     names = [each.name for each in fields(Wanted)]
     values: dict[str, Any] = {}
     for part in filter(None, map(str.strip, text.split(","))):
@@ -169,8 +172,8 @@ def _ask(words: Sequence[str]) -> str:
 class SlurmEngine:
     """`jobs` is submitit's folder. That, the tree (`here`), the prepared sides and `folder` are at the same paths on every node.
 
-    `pause_s` is how often Slurm is asked, `patience_s` how long a job that is over may take until its documents are to be seen
-    through the shared folder.
+    `pause_s` is the polling interval of Slurm, `patience_s` the time that an ended job's documents
+    may take to appear in the shared folder.
     """
 
     wanted: Wanted
@@ -212,7 +215,10 @@ class SlurmEngine:
         return ", ".join(word for word in given if not word.endswith("="))
 
     def slots(self) -> Sequence[Slot]:
-        """Idle nodes, and those that measure for this run; where there is neither, nodes in use by others, for their queues."""
+        """Return idle nodes, and those that measure for this run.
+
+        Without either, busy nodes, for their queues.
+        """
         self._look()
         mine = [name for name, node in self._nodes.items() if name in self._out and node.state in ABLE | DRAINING]
         free = [name for name, node in self._nodes.items() if name not in self._out and node.state in FREE]
@@ -220,15 +226,16 @@ class SlurmEngine:
         return [_slot(self._nodes[name]) for name in sorted([*mine, *free] or able)]
 
     def _look(self) -> None:
-        """Ask for nodes, and cancel what waits for one that is gone: the coordinator has it measured elsewhere.
+        """Ask for nodes, and cancel jobs that wait for a missing one.
 
-        Its absence may remain unnoticed, though, until it is back: then `finished` reports it.
+        The coordinator reassigns them. Its absence may remain unnoticed, though, until it is back:
+        then `finished` reports it.
         """
         now = time.monotonic()
         if now - self._seen_at_s < self.pause_s:
             return
         self._seen_at_s = now
-        with suppress(CannotPlace):  # a controller that restarts: what was there is there until it says otherwise
+        with suppress(CannotPlace):  # a controller that restarts: assume no change until it answers
             self._nodes = fitting(read_nodes(self.ask(_SINFO)), self.wanted)
         there = {name for name, node in self._nodes.items() if node.state in ABLE | DRAINING}
         for name in self._out.keys() - there:
@@ -237,7 +244,10 @@ class SlurmEngine:
         self._ended.extend(self._gone.pop(name) for name in self._gone.keys() & there)
 
     def submit(self, order: Order) -> None:
-        """A job on the slot's node, and nowhere else. Raises `CannotPlace` where Slurm refuses the very first."""
+        """Submit a job that can only run on the slot's node.
+
+        Raises `CannotPlace` if Slurm refuses the very first.
+        """
         folder = self.folder(order)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -255,7 +265,7 @@ class SlurmEngine:
         self._out[order.slot] = _Out(order=order, job=job, folder=folder)
 
     def _parameters(self, order: Order) -> dict[str, Any]:
-        """Without `srun`, whose step would be bound to one of the node's cores."""
+        """Return parameters without `srun`. Its step would be bound to one of the node's cores."""
         names = [name for name in PASSED_ON if name in self.environ]
         given = {each.name: getattr(self.wanted, each.name) for each in fields(Wanted)}
         return {
@@ -270,7 +280,7 @@ class SlurmEngine:
         }
 
     def finished(self, timeout_s: float) -> Sequence[Ended]:
-        """Those whose job Slurm doesn't list as living any more."""
+        """Return attempts whose job Slurm doesn't list as living any more."""
         until = time.monotonic() + timeout_s
         while True:
             ended, self._ended = [*self._ended, *self._over()], []

@@ -98,7 +98,7 @@ def _trouble(pair: Pair, order: Order, run: str) -> str:
 
 
 def _one_kind(tried: Sequence[Tried]) -> tuple[Tried, ...]:
-    """Slots that are of another kind than most, or that share a GPU, are in trouble."""
+    """Mark slots of another kind than most, or that share a GPU, as faulty."""
     sound = [each for each in tried if not each.trouble]
     kinds = Counter(repr(sorted(each.identity.items())) for each in sound)
     usual = max(sound, key=lambda each: kinds[repr(sorted(each.identity.items()))], default=None)

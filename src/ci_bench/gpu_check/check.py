@@ -49,8 +49,8 @@ class Check:
 
     `starting` is called before torch is imported, with the seconds that may take.
 
-    `start_s` is how long the process that has torch may take to start, `grace_s` how much longer than its own limit a section's
-    word is waited for.
+    `start_s` is the time that the process with torch may take to start, `grace_s` the additional
+    waiting time for a section's answer beyond its own limit.
     """
 
     device: str
@@ -64,7 +64,9 @@ class Check:
     grace_s: float = GRACE_S
 
     def rows(self, wanted: Sequence[Section]) -> Iterator[Row]:
-        """Each section's row, as soon as it is known. The device comes first, wanted or not: what it is names its lock.
+        """Yield each section's row, as soon as it is known.
+
+        The device comes first, requested or not: its identity names its lock.
 
         Raises:
             DeviceBusy: another run measures on it for longer than `lock_s`.
@@ -83,7 +85,7 @@ class Check:
             begun = time.monotonic()
             try:
                 answer: Mapping[str, Any] = {"figures": self.measure_unchanged()}
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is what this section found
+            except Exception as error:  # noqa: BLE001 - any error is this section's result
                 answer = {"error": f"{type(error).__name__}: {error}"}
             yield _row(UNCHANGED, {**answer, "seconds": round(time.monotonic() - begun, 3)})
 
@@ -99,7 +101,10 @@ class Check:
 
 
 class _Probing:
-    """The process that serves probes; where it falls silent it is ended, and a new one serves the next section."""
+    """The process that serves probes.
+
+    If it falls silent it is ended, and a new one serves the next section.
+    """
 
     def __init__(self, check: Check) -> None:
         self._check = check
@@ -187,7 +192,7 @@ def _line_within(stream: IO[bytes], seconds: float) -> Mapping[str, Any] | None:
 
 
 def _row(section: Section, answer: Mapping[str, Any]) -> Row:
-    """A section's row; one whose figures are not those it must have has failed."""
+    """Return a section's row; wrong figures make it fail."""
     seconds, figures = float(answer.get("seconds", 0.0)), answer.get("figures")
     if not isinstance(figures, Mapping):
         found = Found(outcome=Outcome.FAIL, found=str(answer.get("error", "it reported nothing")))
@@ -223,7 +228,7 @@ def document(rows: Sequence[Row], *, device: str, tool_version: str, started_at:
 
 
 def render(rows: Sequence[Row], console: "Console") -> None:
-    """Print what was found, and what it means here."""
+    """Print the figures and their meaning."""
     from rich.table import Table
     from rich.text import Text
 

@@ -1,7 +1,7 @@
-"""The measurements of `ci-bench gpu-check`, each in a fresh process, on the device that it is given. `sections` judges them.
+"""The measurements of `ci-bench gpu-check`, each in a new process on its device.
 
-Times come from the engine's own clock wherever it has one, so the checks use the same clock as
-measurements.
+`sections` judges them. Times come from the engine's own clock wherever it has one, so the checks
+use the same clock as measurements.
 """
 
 import os
@@ -57,7 +57,7 @@ class _Program:
 
 
 def _taken_s(clock: CudaClock, call: Callable[[], object], *, calls: int = 20) -> float:
-    """Seconds of a call by the device's own clock, the median of five samples; by the host's where it has none."""
+    """Return a call's seconds, the median of five samples, by the device's or else host's clock."""
     program: Any = _Program(call)
     clock.take(program, calls=3)
     taken = [clock.take(program, calls=calls) for _ in range(5)]
@@ -108,7 +108,7 @@ def _spent(call: Callable[[], object], seconds: float) -> Iterator[float]:
 
 
 def device(device: str) -> Figures:
-    """Names and versions, and whether the driver's library can be asked."""
+    """Read names and versions, and whether the driver's library answers."""
     properties = torch.cuda.get_device_properties(device)
     uuid = str(getattr(properties, "uuid", ""))
     figures: dict[str, float | str | None] = {
@@ -131,7 +131,7 @@ def device(device: str) -> Figures:
 
 
 def events(device: str) -> Figures:
-    """The least difference between two spans that events tell apart."""
+    """Measure the least difference between two spans that events distinguish."""
     torch.cuda.set_device(device)
     spans = set()
     for cycles in (*range(1000, 60_000, 150), *(100_000 << doubled for doubled in range(10))):
@@ -171,7 +171,7 @@ def ramp(device: str) -> Figures:
 
 
 def hand_over(device: str) -> Figures:
-    """Two processes with a context each, of which one works while the other waits."""
+    """Time two processes with a context each, of which one works while the other waits."""
     to_other, from_here = os.pipe()
     to_here, from_other = os.pipe()
     pid = os.fork()
@@ -215,7 +215,7 @@ def _take_turns_as_ordered(device: str, orders: int, answers: int) -> None:
 
 
 def flush(device: str) -> Figures:
-    """Time a call that reads what fits into the cache, with and without the cache overwritten before it.
+    """Time a call whose data fits into the cache, with and without overwriting the cache before it.
 
     Only the device's clock is used: a call of some microseconds takes longer to launch than to run.
     Each cold call has separate events, so it takes `FLUSHED_CALLS` of them to be resolved.
@@ -285,7 +285,7 @@ def peaks(device: str) -> Figures:
 
 
 def atomics(device: str) -> Figures:
-    """Scattered additions in fp32, whose order is free."""
+    """Make scattered additions in fp32, whose order is free."""
     generator = torch.Generator().manual_seed(0)
     values = torch.randn(1 << 16, generator=generator).to(device)
     places = torch.randint(0, 16, (1 << 16,), generator=generator).to(device)
@@ -319,7 +319,7 @@ def energy(device: str) -> Figures:
 
 
 def caches(device: str) -> Figures:
-    """Compile the same function in fresh processes: twice from one cache, and once from another.
+    """Compile the same function in new processes: twice from one cache, and once from another.
 
     Nothing of inductor is imported before they are forked: without NVML that asks the CUDA runtime, which poisons forks.
     """
@@ -378,7 +378,7 @@ def probe(name: str, device: str) -> Figures:
     """The figures of one section.
 
     Raises:
-        RuntimeError: torch can use no GPU, or what CUDA says.
+        RuntimeError: torch cannot use a GPU, or another error of CUDA.
     """
     if not _is_available():
         message = "torch can use no GPU here; ci-bench doctor says why"

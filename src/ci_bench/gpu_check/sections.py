@@ -1,7 +1,8 @@
-"""The sections of `ci-bench gpu-check`: what each asks, how long it may take, and what its figures mean. Needs no torch.
+"""The sections of `ci-bench gpu-check`: questions, time limits, and figures' meanings.
 
-A section passes where the engine's assumption holds, fails where figures of this card would be wrong, and is unknown where there
-was no telling. Figures are in seconds, bytes, joules, watts and MHz, as their names say.
+Needs no torch. A section passes if the engine's assumption holds, fails if figures of this card
+would be wrong, and is unknown if it was inconclusive. Figures are in seconds, bytes, joules, watts
+and MHz, as their names show.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,12 +14,15 @@ from ci_bench.records.results import Outcome, Unit
 Figures = Mapping[str, float | str | None]
 
 RESOLUTION_S = 5e-6
-"""Events that tell times apart by less make 100 µs known to five per cent, the least that the clock believes."""
+"""The coarsest useful resolution.
+
+It makes 100 µs known to five per cent, the least that the clock accepts.
+"""
 FENCE_S = 1e-3
 WARM_UP_S = 10.0
-"""`run.warmup_s`, where warm-up gives up waiting for a steady state."""
+"""The default of `run.warmup_s`, when warm-up gives up waiting for a steady state."""
 SLOWED = 0.05
-"""How much slower steps may be next to another resident process."""
+"""The largest accepted slowdown of steps next to another resident process."""
 COLDER = 0.95
 """A call with a cold cache that takes less than this share of a hot one was not timed right."""
 CLOCKS_APART = 0.02
@@ -54,7 +58,10 @@ def _seconds(value: float) -> str:
 
 
 def _number(figures: Figures, name: str) -> float:
-    """A figure. Raises KeyError or ValueError where it is not there: then the probe is at fault."""
+    """Return a figure.
+
+    Raises KeyError or ValueError if it is missing: then the probe is at fault.
+    """
     return float(figures[name] or 0.0)
 
 

@@ -1,8 +1,9 @@
-"""Runs probes as they are asked for, each in a fork of a process that has torch, and prints a line of JSON for each.
+"""Run probes on request, each in a fork of a process that has torch.
 
-``python -m ci_bench.gpu_check.serve DEVICE``, with lines ``NAME SECONDS`` on stdin. A probe that
-fails, dies or does not end within its seconds does not affect the others: it is ended with all its
-processes. Nothing here touches the device, so each fork makes its own context.
+Prints a line of JSON for each. ``python -m ci_bench.gpu_check.serve DEVICE``, with lines ``NAME
+SECONDS`` on stdin. A probe that fails, dies or does not end within its seconds does not affect the
+others: it is ended with all its processes. Nothing here touches the device, so each fork makes its
+own context.
 """
 
 import json
@@ -19,7 +20,7 @@ MAX_BYTES, MAX_WORDS = 1 << 20, 4000
 
 
 def main(device: str) -> None:
-    """Say that torch is imported, then probe what is asked for, until nothing is."""
+    """Report that torch is imported, then run requested probes until the input ends."""
     _print({"ready": True})
     for line in sys.stdin:
         name, limit_s = line.split()
@@ -67,7 +68,7 @@ def _probe(name: str, device: str, sender: int) -> None:
         os.setsid()
         try:
             told = json.dumps({"figures": dict(probes.probe(name, device))})
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is what this section found
+        except BaseException as error:  # noqa: BLE001 - any error is this section's result
             told = json.dumps({"error": f"{type(error).__name__}: {error}"[:MAX_WORDS]})
         os.write(sender, told.encode())
     finally:

@@ -54,7 +54,10 @@ def load_nvml() -> Any:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Nvidia:
-    """The vendor. `load` gives `pynvml`, or what behaves like it; `dev` is where device files are found."""
+    """The vendor.
+
+    `load` returns `pynvml`, or a replacement; `dev` is the folder of device files.
+    """
 
     name: ClassVar[str] = "NVIDIA"
     library: ClassVar[str] = "NVML"
@@ -103,7 +106,7 @@ class Nvidia:
             return Cards(vendor=self, trouble=f"{type(error).__name__}: {error}", nodes=nodes)
 
     def visible(self, cards: Cards, environ: Mapping[str, str]) -> tuple[str, ...] | None:
-        """The UUIDs that CUDA will number 0, 1, …; `None` where that cannot be known."""
+        """Return the UUIDs that CUDA will number 0, 1, …; `None` if unknown."""
         wanted = environ.get("CUDA_VISIBLE_DEVICES")
         if wanted is None:
             return _in_order(cards, environ, range(len(cards.cards)))
@@ -194,7 +197,10 @@ class NvmlGpu:
         return tuple(REASONS.get(bit, Reason(cause=Cause.OTHER, word=hex(bit))) for bit in bits)
 
     def thermal_s(self) -> float | None:
-        """For how many seconds in all, since the driver was loaded, heat has kept the clocks down; NVML has nanoseconds."""
+        """Return the seconds since the driver was loaded in which heat has kept the clocks down.
+
+        NVML has nanoseconds.
+        """
         policy = _asked(lambda: self._nvml.NVML_PERF_POLICY_THERMAL)
         return _asked(lambda: self._nvml.nvmlDeviceGetViolationStatus(self._chip, policy).violationTime / 1e9)
 
@@ -245,7 +251,10 @@ def _opened(load: Callable[[], Any]) -> Iterator[Any]:
 
 
 def _card(nvml: Any, handle: Any) -> Card:
-    """A card, with its parts where it is divided; a driver or GPU that knows no parts raises where it is asked for them."""
+    """Return a card, with its parts if it is divided.
+
+    A driver or GPU that knows no parts raises when asked for them.
+    """
     divided = bool(_asked(lambda: nvml.nvmlDeviceGetMigMode(handle)[0]))
     parts = tuple(_parts(nvml, handle)) if divided else ()
     name = _asked(lambda: _text(nvml.nvmlDeviceGetName(handle)))

@@ -3,8 +3,8 @@
 Names no vendor: `vendors` has the table of them. Any question may go unanswered: the driver lacks
 the function, the GPU the sensor, the container the right. The answer is then `None`, whatever the
 vendor's library raised or returned; 0 is an answer. Units are in the names. Asking needs no torch,
-opens no context on the GPU and changes nothing. tests/gpus/test_contract.py holds every vendor in
-the table to this.
+opens no context on the GPU and changes nothing. tests/gpus/test_contract.py checks this for every
+vendor in the table.
 """
 
 from collections.abc import Mapping
@@ -28,19 +28,19 @@ class Cause(StrEnum):
     HARDWARE = "hardware"
     """Slowed down by the hardware for another reason: a power brake, a failing supply."""
     OTHER = "other"
-    """Anything else: clocks that a user has set, limits of the board, what is not known here."""
+    """Anything else: clocks that a user has set, limits of the board, unknown reasons."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reason:
-    """One reason for low clocks: its cause, and the vendor's own `word` for it, which is what documents record."""
+    """One reason for low clocks: its cause, and the vendor's own `word`, which documents record."""
 
     cause: Cause
     word: str
 
 
 class GpuUnreachable(Exception):  # noqa: N818 - it names what is wrong, and is shown to the user
-    """No vendor's library can reach the GPU. The message says which library, and why."""
+    """No vendor's library can reach the GPU. The message names the library and the reason."""
 
 
 class Gpu(Protocol):
@@ -83,7 +83,10 @@ class Gpu(Protocol):
         """
 
     def thermal_s(self) -> float | None:
-        """For how many seconds in all, since the driver was loaded, heat has kept the clocks down: a counter."""
+        """Return the seconds in which heat has kept the clocks down, since the driver was loaded.
+
+        A counter.
+        """
 
     def pids(self) -> frozenset[int] | None:
         """The processes that compute on it; in a container, their numbers may be those of the host."""
@@ -94,10 +97,11 @@ class Gpu(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Card:
-    """One GPU of a list. `parts` are the UUIDs of its parts where it is divided.
+    """One GPU of a list. `parts` are the UUIDs of its parts if it is divided.
 
-    `exclusive` is the vendor's own word for taking one process at a time; empty where it takes several. `keep_loaded` is the
-    command after which the driver stays loaded without a process; empty if it does already, or if that is unknown.
+    `exclusive` is the vendor's own word for taking one process at a time; empty if it takes
+    several. `keep_loaded` is the command after which the driver stays loaded without a process;
+    empty if it does already, or if that is unknown.
     """
 
     uuid: str
@@ -112,7 +116,8 @@ class Card:
 class Cards:
     """One vendor's GPUs on this machine, in the order in which its library numbers them.
 
-    `trouble` says why the library lists none; `nodes` are the device files that are there anyway.
+    `trouble` is the reason if the library lists none; `nodes` are the device files that exist
+    anyway.
     """
 
     vendor: "Vendor"
@@ -167,7 +172,10 @@ class Vendor(Protocol):
         """
 
     def visible(self, cards: Cards, environ: Mapping[str, str]) -> tuple[str, ...] | None:
-        """The UUIDs that torch will number 0, 1, … in this environment; `None` where that cannot be known. Not guessed."""
+        """Return the UUIDs that torch will number 0, 1, … in this environment; `None` if unknown.
+
+        Not guessed.
+        """
 
     def advice(self, words: str, cards: Cards, toolkit_version: str) -> str:
         """Return why a torch that is built for the toolkit cannot use a GPU, and what to do.

@@ -13,14 +13,14 @@ from ci_bench.gpus.protocol import Cards, Gpu, GpuUnreachable, Vendor
 VENDORS: tuple[Vendor, ...] = (
     nvidia.Nvidia(),
 )  # fmt: skip
-"""In the order in which they are asked."""
+"""The vendors, in the order of queries."""
 
 
 def open_gpu(uuid: str) -> Gpu:
     """The GPU with this UUID, of whichever vendor.
 
     Raises:
-        GpuUnreachable: no vendor's library can reach it. The message has what each of them said.
+        GpuUnreachable: no vendor's library can reach it. The message has the error of each.
     """
     complaints = []
     for vendor in VENDORS:
@@ -32,7 +32,10 @@ def open_gpu(uuid: str) -> Gpu:
 
 
 def look() -> tuple[Cards, ...]:
-    """The GPUs of this machine, by vendor; a vendor without any is listed too, with what its library says. Never fails."""
+    """Return the GPUs of this machine, by vendor.
+
+    A vendor without any is listed too, with its library's message. Never fails.
+    """
     return tuple(vendor.look() for vendor in VENDORS)
 
 
@@ -46,5 +49,8 @@ def torch_builds(version: object) -> dict[str, str]:
 
 
 def built_for(identity: Mapping[str, object]) -> Vendor | None:
-    """The vendor whose toolkit torch was built for, by the facts of an identity; `None` in a build for the CPU."""
+    """Return the vendor whose toolkit torch was built for, by the facts of an identity.
+
+    `None` for the CPU.
+    """
     return next((vendor for vendor in VENDORS if identity.get(vendor.torch_build) is not None), None)
