@@ -70,7 +70,10 @@ class Attachments:
 
 
 def folder_name(case: Case) -> str:
-    """The folder of a case's files: its id as far as a path can have it, and a digest, since two ids may then be alike."""
+    """Return the folder of a case's files: its id as far as a path can have it, and a digest.
+
+    Without the digest two ids could be alike.
+    """
     digest = hashlib.sha256(case.id.encode()).hexdigest()[:DIGEST]
     return f"{PLAIN.sub('_', case.id).strip('_')[:80]}-{digest}"
 

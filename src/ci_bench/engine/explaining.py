@@ -23,7 +23,7 @@ from ci_bench.suites.base import Cache, Stage, StageKind, Suite
 logger = logging.getLogger(__name__)
 
 LEAST_S = 5.0
-"""A worker that has less than that to live does not even start."""
+"""A worker with less time than this is not started."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -76,7 +76,7 @@ class Ledger:
 
     @classmethod
     def of(cls, rows: Iterable[CaseResult]) -> "Ledger":
-        """These rows; those that are still to be measured wait for that."""
+        """Return these rows; unmeasured ones have that status."""
         waiting = (replace(row, failure=WAITING) if row.status is Status.NOT_RUN else row for row in rows)
         return cls(rows={row.case.id: row for row in waiting})
 
@@ -86,7 +86,7 @@ class Ledger:
         return cls.of(CaseResult(case=case, status=Status.NOT_RUN, reproduce=reproduce[case.id]) for case in cases)
 
     def with_launch(self, case: Case, launch: int) -> "Ledger":
-        """The case has everything that launch `launch`, counted from 0, was to bring.
+        """Record that the case has everything of launch `launch`, counted from 0.
 
         The measurements of a complete launch are a result, even if an interrupt, the budget or a
         kill prevents further launches.
@@ -151,7 +151,7 @@ class Ledger:
         return self._with(replace(ended, spent=add_up((*row.spent, *spent))))
 
     def with_success(self, case: Case) -> "Ledger":
-        """End a case well."""
+        """End a case successfully."""
         return self._with(replace(self.rows[case.id], status=Status.OK, failure=None))
 
     def is_open(self, case: Case) -> bool:
@@ -185,7 +185,10 @@ def _longer(row: CaseResult, duration_s: float) -> float | None:
 
 
 def merge_checks(checks: Iterable[Check]) -> tuple[Check, ...]:
-    """One check per name and arm: the worst answer of any stage or launch, since a later pass does not undo a failure."""
+    """Return one check per name and arm: the worst of any stage or launch.
+
+    A later pass does not undo a failure.
+    """
     order = (Outcome.PASS, Outcome.UNKNOWN, Outcome.FAIL)
     worst: dict[tuple[str, str], Check] = {}
     for check in checks:
@@ -196,7 +199,7 @@ def merge_checks(checks: Iterable[Check]) -> tuple[Check, ...]:
 
 
 def merge_parity(earlier: ParityEvidence | None, later: ParityEvidence | None) -> ParityEvidence | None:
-    """Later evidence takes the place of earlier; further trainings, of no candidate, are added to it."""
+    """Replace earlier evidence by later; further trainings, of no candidate, are added to it."""
     if earlier is None or later is None or later.masks:
         return later or earlier
     traces = {(one.role, one.arm, one.seed, one.index): one for one in (*later.traces, *earlier.traces)}

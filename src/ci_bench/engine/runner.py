@@ -55,10 +55,7 @@ Asks = Callable[[CaseResult, CaseResult], bool]
 ToExplain = Callable[[Measured], Mapping[str, Sequence[str]]]
 """The judge's decision: the cases, by id, with the arms to explain, the most important first."""
 Inspect = Callable[[bool], tuple[str, ...]]
-"""Changes to protected files.
-
-After a launch only quickly inspected files are checked; in the end (true) all of them.
-"""
+"""Changes to protected files. After a launch only quickly inspected files are checked; in the end (true) all of them."""
 REACH = "reach"
 """The stage in which cases fail if something was changed out of a side's reach."""
 
@@ -82,19 +79,16 @@ def no_watch(_environment: Environment) -> Watch:
 class Engine:
     """The dependencies of measuring, handed in.
 
-    `scratch` is a private folder, `observe` the display. `hold` keeps others off the configured
-    device, from before anything touches it. `refuse` returns why a machine that a worker saw is not
-    the requested one, or nothing; `watch` opens the monitor of a machine. `still_open` is the
-    judge's decision on adaptive sampling (without it, the number of launches is fixed), `clock`
-    gives seconds, `seed` orders cases and turns. `asked` is the judge's decision on conditional
-    stages, by their kind; without it, they are skipped. `to_explain` is its decision on the arms to
-    explain once all samples are taken; without it, no arm is. `rank` is the place of each case in
-    the first launch, by id; without it, the plan's order holds. `usual_s` is the earlier duration
-    of a case's first launch, by its id: a budget is planned with it. `attachments` are the stores
-    of each side's files; a side without one keeps none. `outputs` selects the tensors to save, and
-    an earlier run's tensors that head's are compared with; `sizes` are the facts of the largest
-    batches that it found, by case. `inspect` returns changes to files outside a side's reach: no
-    figure counts then. `base_suites` are base's own, by name, if its tree has some: each side is
+    `scratch` is a private folder, `observe` the display. `hold` keeps others off the configured device, from before anything
+    touches it. `refuse` returns why a machine that a worker saw is not the requested one, or nothing; `watch` opens the monitor
+    of a machine. `still_open` is the judge's decision on adaptive sampling (without it, the number of launches is fixed),
+    `clock` gives seconds, `seed` orders cases and turns. `asked` is the judge's decision on conditional stages, by their kind;
+    without it, they are skipped. `to_explain` is its decision on the arms to explain once all samples are taken; without it, no
+    arm is. `rank` is the place of each case in the first launch, by id; without it, the plan's order holds. `usual_s` is the
+    earlier duration of a case's first launch, by its id: a budget is planned with it. `attachments` are the stores of each
+    side's files; a side without one keeps none. `outputs` selects the tensors to save, and an earlier run's tensors that head's
+    are compared with; `sizes` are the facts of the largest batches that it found, by case. `inspect` returns changes to files
+    outside a side's reach: no figure counts then. `base_suites` are base's own, by name, if its tree has some: each side is
     measured by its own plan.
     """
 
@@ -174,11 +168,10 @@ class Engine:
 class _Jobs:
     """One walk through the plan, skipping an earlier run's results; `begun` once this one measures.
 
-    `budget` starts when the device is locked: waiting for it does not count. `measuring_since` is
-    that moment by the real clock, `None` before, and `earlier_s` is how long the resumed run had
-    locked it. `ahead` is the number of remaining cases of this launch, including the current one;
-    `cut` are those that the budget ended before all of their stages. `asked` are the open metrics
-    of each case of this launch, if a judge decided them.
+    `budget` starts when the device is locked: waiting for it does not count. `measuring_since` is that moment by the real
+    clock, `None` before, and `earlier_s` is how long the resumed run had locked it. `ahead` is the number of remaining cases of
+    this launch, including the current one; `cut` are those that the budget ended before all of their stages. `asked` are the
+    open metrics of each case of this launch, if a judge decided them.
     """
 
     engine: Engine
@@ -230,10 +223,7 @@ class _Jobs:
         return {run.side.name: (run.environment or UNSEEN, run.ledger) for run in self.runs}
 
     def _end_failed_sides(self) -> bool:
-        """Return whether a side could not be set up.
-
-        Its rows report that for every case, and the other side has nothing to compare with.
-        """
+        """Return whether a side's set-up failed: all its rows report that, and the other has nothing to compare with."""
         failed = [run for run in self.runs if run.side.failure is not None]
         for run in self.runs if failed else ():
             reason, _, log = (run.side.failure or failed[0].side.failure or "").partition("\n")
@@ -246,10 +236,9 @@ class _Jobs:
         return bool(failed)
 
     def _is_broken(self, *, everything: bool) -> bool:
-        """Return whether a protected file was changed.
+        """Return whether a protected file was changed; every case of all sides then fails with its name.
 
-        Every case of all sides then fails with its name. Neither the side that did it nor the
-        samples taken before it can be determined.
+        Neither the side that did it nor the samples taken before it can be determined.
         """
         breaks = self.engine.inspect(everything)
         for run in self.runs if breaks else ():
@@ -258,7 +247,10 @@ class _Jobs:
         return bool(breaks)
 
     def _next(self, before: int) -> Plan:
-        """The cases of the next launch, which passes over those of the first `before` that an earlier run has in full."""
+        """Return the cases of the next launch.
+
+        Cases of the first `before` launches that an earlier run has completely are skipped.
+        """
         wanted = self._wanted()
         while not wanted and self.launch < before:
             self.launch += 1
@@ -277,10 +269,7 @@ class _Jobs:
         return tuple((suite, case) for suite, case in plan if case.id in names and not self._over_case_budget(case))
 
     def _affordable(self, wanted: Plan) -> Plan:
-        """Return the part of a launch that fits into the budget.
-
-        The first one checks before each stage, and a skipped case has a row.
-        """
+        """Return the part of a launch that fits into the budget; the first one checks before each stage."""
         stages_of = partial(self._stages, launch=self.launch)
         return self.budget.affordable(wanted, stages_of, self.asked or {}) if self.launch else wanted
 
@@ -300,7 +289,7 @@ class _Jobs:
         return every & self.asked.keys()
 
     def _look_ahead(self, wanted: Plan) -> None:
-        """Tell how much is left as far as is known: all launches of fixed sampling, the next one of adaptive sampling."""
+        """Report the remaining jobs, as far as known: all launches of fixed sampling, the next one of adaptive sampling."""
         last = self.launch + 1 if self.engine.samples_adaptively else self.engine.options.launches
         ahead = range(self.launch, last)
         stages = [stage for launch in ahead for suite, case in wanted for stage in self._stages(suite, case, launch)]
@@ -333,10 +322,7 @@ class _Jobs:
             self.servers.go_on()
 
     def _explain(self) -> None:
-        """Explain what the judge selects, in processes that measure nothing.
-
-        No sample is taken any more.
-        """
+        """Explain what the judge selects, in processes that measure nothing. No sample is taken any more."""
         ask, options = self.engine.to_explain, self.engine.options
         if ask is None or options.explain is Explain.NEVER:
             return
@@ -356,16 +342,13 @@ class _Jobs:
             ).explain(wanted)
 
     def _begin_to_watch(self, environment: Environment) -> None:
-        """Start to watch the device.
-
-        If its identity is known only now, it may have to be waited for.
-        """
+        """Start to watch the device. If its identity is known only now, it may have to be waited for."""
         asked = self.engine.clock()
         self.stages.watch = self.engine.watch(environment)
         self.budget.since += self.engine.clock() - asked
 
     def _refuse_others(self, runs: Sequence[SideRun]) -> None:
-        """Both sides alike: that they have the same wrong device makes it no better.
+        """Check both sides: both having the same wrong device makes it no better.
 
         Raises:
             WrongDevice: a side's machine is not the requested one.
@@ -404,10 +387,7 @@ class _Jobs:
             self._end_launch(case)
 
     def _measure_peaks(self, launchers: Mapping[SideName, Launcher], suite: Suite, case: Case, stages: Sequence[Stage]) -> None:
-        """Measure the peaks of all arms of a case or none.
-
-        A single arm's would have no counterpart.
-        """
+        """Measure the peaks of all arms of a case or none. A single arm's would have no counterpart."""
         if not self.budget.is_spent:
             for stage in stages:
                 self._do(launchers, suite, case, stage)
@@ -423,10 +403,7 @@ class _Jobs:
             run.ledger = run.ledger.with_evidence(case, Evidence(checks=(check,)), duration_s=0.0)
 
     def _measure_case(self, launchers: Mapping[SideName, Launcher], suite: Suite, case: Case, stages: Sequence[Stage]) -> None:
-        """Measure stages of a case in this launch, until none is open.
-
-        Those of a later launch start only if all fit.
-        """
+        """Measure stages of a case in this launch, until none is open. Those of a later launch start only if all fit."""
         if self.launch and not self.budget.fits(self.budget.expected_s(case, stages)):
             self.cut.add(case.id)
             return
@@ -449,10 +426,7 @@ class _Jobs:
         return stage.kind in ASKED and not self._judge_wants(stage.kind, case, self._open_runs(launchers, case))
 
     def _do(self, launchers: Mapping[SideName, Launcher], suite: Suite, case: Case, stage: Stage) -> str:
-        """Run one stage of a case on the open sides.
-
-        Returns why not on all of them, if the budget does not allow it.
-        """
+        """Run one stage of a case on the open sides. Returns why not on all of them, if the budget does not allow it."""
         open_runs = self._open_runs(launchers, case)
         later = stage.kind is StageKind.VERIFY and len(open_runs) > 1 and StageKind.ROUNDING in self.engine.asked
         job = Job(suite=suite, case=case, stage=replace(stage, provisional=later), launch=self.launch)
@@ -472,7 +446,7 @@ class _Jobs:
         return reason
 
     def _end_launch(self, case: Case) -> None:
-        """All that a launch was to bring of a case is there, unless it was cut off."""
+        """Record that everything of a case in this launch is there, unless it was cut off."""
         for run in self.runs if case.id not in self.cut else ():
             run.ledger = run.ledger.with_launch(case, self.launch)
         self._record()
@@ -480,9 +454,9 @@ class _Jobs:
     def _do_untimed(self, job: Job, sides: list[SideRun], launchers: Mapping[SideName, Launcher]) -> str:
         """Run the sides simultaneously or in sequence.
 
-        Returns why the second is not started, if it does not fit into the budget. The second is
-        expected to take as long in the first launch. Peaks are taken of both or none: a single one
-        is a missing metric. A side without any of the stage's arms takes no part.
+        Returns why the second is not started, if it does not fit into the budget. The second is expected to take as long in the
+        first launch. Peaks are taken of both or none: a single one is a missing metric. A side without any of the stage's arms
+        has no part in it.
         """
         runs = [run for run in sides if run.arms_of(job.case, job.stage)]
         if job.stage.kind is StageKind.SIZE:
@@ -501,12 +475,10 @@ class _Jobs:
         return ""
 
     def _may_run_at_once(self, stage: Stage, runs: Sequence[SideRun]) -> bool:
-        """Return whether both sides may run a stage simultaneously.
+        """Return whether both sides may run a stage simultaneously: it is untimed, and the machine has room for two.
 
-        They may if neither is timed and the machine has room for two. On the CPU they also compile
-        from cold simultaneously, each on its own cores. On a GPU each side runs exclusively. If the
-        driver does not distinguish processes, memory is a sum over both, and tuning would run next
-        to another process.
+        On the CPU they also compile from cold simultaneously, each on its own cores. On a GPU each runs exclusively: without
+        per-process figures, memory is a sum over both, and tuning would run next to another process.
         """
         if stage.exclusive or len(runs) < 2:  # noqa: PLR2004 - sides
             return False
@@ -514,10 +486,7 @@ class _Jobs:
         return (stage.kind in UNTIMED or alone) and self._has_room_for_two(runs)
 
     def _may_get_ready_at_once(self, runs: Sequence[SideRun]) -> bool:
-        """Return whether both sides may open, compile and warm up simultaneously.
-
-        They may on the CPU, if each has its cores.
-        """
+        """Return whether both sides may open, compile and warm up simultaneously: on the CPU with enough cores."""
         return len(runs) > 1 and device_of(runs) == "cpu" and self._has_room_for_two(runs)
 
     def _has_room_for_two(self, runs: Sequence[SideRun]) -> bool:
@@ -526,17 +495,13 @@ class _Jobs:
     def _stages(self, suite: Suite, case: Case, launch: int) -> tuple[Stage, ...]:
         """Return the stages of a launch, except preparing, which comes before all of them.
 
-        After the first launch a stage runs only if one of its metrics is open, and a cold one
-        within its budget.
+        After the first launch a stage runs only if one of its metrics is open, and a cold one within its budget.
         """
         due = (one for one in suite.stages(case) if one.takes_place_in(launch) and one.kind is not StageKind.PREPARE)
         return tuple(one for one in due if launch == 0 or (self._is_asked_for(case, one) and self.cold.may_repeat(case, one)))
 
     def _is_asked_for(self, case: Case, stage: Stage) -> bool:
-        """Return whether a metric of the stage is open.
-
-        Metrics that no launch has produced yet are.
-        """
+        """Return whether a metric of the stage is open. Metrics that no launch has produced yet are."""
         if self.asked is None:
             return True
         brought = frozenset[SeriesName]().union(*(run.brought.get((case.id, stage), frozenset()) for run in self.runs))
@@ -547,17 +512,14 @@ class _Jobs:
         self.cold.note(case, stage, took_s)
 
     def _judge_wants(self, kind: StageKind, case: Case, open_runs: Sequence[SideRun]) -> bool:
-        """Return whether the judge requests such a stage of a case.
-
-        Seeds compare two sides, and are left out if no budget is left.
-        """
+        """Return whether the judge requests this stage. Seeds compare two sides and need a budget."""
         ask, rows = self.engine.asked.get(kind), [run.ledger.rows[case.id] for run in open_runs]
         if ask is None or not rows or (kind is StageKind.SEEDS and (len(rows) == 1 or self.budget.is_spent)):
             return False
         return ask(rows[0], rows[-1])
 
     def _in_fair_order(self, runs: list[SideRun]) -> list[SideRun]:
-        """Base first in every second launch: being first must not always be the same side's luck."""
+        """Return base first in every second launch, so neither side always has the advantage of being first."""
         return runs if self.launch % 2 == 0 else runs[::-1]
 
     def _over_case_budget(self, case: Case) -> bool:
@@ -568,8 +530,7 @@ class _Jobs:
     def _record(self, *, at_once: bool = False) -> None:
         """Write the present results, if that costs little compared with measuring since.
 
-        A document of many cases takes long to write, and every case would cause a write. A killed
-        run loses what came since the last write.
+        A document of many cases takes long to write, and every case would cause a write. A kill loses the time since the last.
         """
         begun = time.monotonic()
         if not at_once and not self.writing.is_due(begun):

@@ -1,4 +1,6 @@
-"""Starts the servers of each launch, one for each side; on a GPU those of the next launch while cases of this one warm up.
+"""Start the servers of each launch, one for each side.
+
+On a GPU those of the next launch start while cases of this one warm up.
 
 Owns the rule for loading a server during other work: only while nothing is timed. While sides warm
 up on a GPU, or finish, the servers of a next launch import on cores that the active worker leaves
@@ -93,7 +95,7 @@ class Servers:
     """The key that the launches' addresses are drawn with, unique to the run."""
 
     def open(self, stack: ExitStack, name: str, plan: Sequence[tuple[Suite, Case]]) -> dict[SideName, Launcher]:
-        """The servers of a launch of some cases, ready, by side; they end with the stack, all at the same time.
+        """Open the servers of a launch of some cases, ready, by side. They all end with the stack.
 
         A server started ahead is used if it imports all that this launch needs, and stopped
         otherwise.
@@ -214,13 +216,16 @@ class Servers:
 
 
 def _let_go(launchers: tuple[Launcher, ...]) -> None:
-    """Have the servers of all sides end, before the first of them is waited for: to free its memory takes each a while."""
+    """Make the servers of all sides end before waiting for one.
+
+    Freeing its memory takes each a while.
+    """
     for launcher in launchers:
         launcher.let_go()
 
 
 def _is_ready(launcher: Launcher) -> bool:
-    """Wait for a server that was started ahead; whether it can be used."""
+    """Wait for a server that was started ahead. Returns true if it can be used."""
     try:
         launcher.wait_until_ready()
     except LauncherFailed as error:

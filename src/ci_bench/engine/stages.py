@@ -1,8 +1,7 @@
 """Run one stage of one case, on one side or on all of them in turns, and update the display.
 
-Owns one side's half of a run: its ledger, its machine, its workers' tasks, and the effect of their
-endings on its rows. Also owns the progress messages, the fallback if two sides do not fit into
-memory together, and the audit of each side's clock.
+Owns one side's half of a run: its ledger, its machine, its workers' tasks, and the effect of their endings on its rows. Also
+owns the progress messages, the fallback if two sides do not fit into memory together, and the audit of each side's clock.
 """
 
 import logging
@@ -73,15 +72,12 @@ Sizes = Mapping[str, Mapping[str, Fact]]
 
 @dataclass(kw_only=True, slots=True)
 class SideRun:
-    """One side, while it is measured.
+    """One side, while it is measured. `folder` is its private folder; `numbers` index the cases' folders in it.
 
-    `folder` is its private folder; `numbers` index the cases' folders in it.
-
-    `brought` are the metrics of each stage of a case so far, by the case's id. `attachments` is the
-    store of its cases' files, if any. `keep` selects the reference outputs that workers write.
-    `sizes` are the facts of the largest batch of each case that has one, `claims` comparisons to
-    repeat, by the case's id. `suites` are this side's own if its tree has some, by name. Its
-    workers get its own plan of a case, as its row has it.
+    `brought` are the metrics of each stage of a case so far, by the case's id. `attachments` is the store of its cases' files,
+    if any. `keep` selects the reference outputs that workers write. `sizes` are the facts of the largest batch of each case
+    that has one, `claims` comparisons to repeat, by the case's id. `suites` are this side's own if its tree has some, by name.
+    Its workers get its own plan of a case, as its row has it.
     """
 
     side: Side
@@ -100,10 +96,7 @@ class SideRun:
     suites: Mapping[str, Suite] = field(default_factory=dict)
 
     def launcher(self, name: str, preload: tuple[str, ...], *, offline: bool, addresses: Addresses | None = None) -> Launcher:
-        """Start a new server that imports `preload` in this side's environment.
-
-        Its memory is at its launch's `addresses`.
-        """
+        """Start a new server that imports `preload` in this side's environment. Its memory is at its launch's `addresses`."""
         modules = {"HF_MODULES_CACHE": str(self._own("hf-modules"))}
         environ = {**self.side.environ, **modules, **(OFFLINE if offline else {})}
         return Launcher(
@@ -117,10 +110,7 @@ class SideRun:
         )
 
     def _own(self, name: str) -> Path:
-        """Return a folder in this side's private one that its user may write to.
-
-        If that is the caller, it may be made later.
-        """
+        """Return a folder of this side's that its user may write to; if that is the caller, it may be made later."""
         place = self.folder / name
         if self.side.user is not None and not place.exists():
             make(place)
@@ -148,10 +138,9 @@ class SideRun:
     def task(
         self, suite: Suite, case: Case, stage: Stage, launch: int, *, graphs: bool = True, cores: tuple[int, ...] = ()
     ) -> Task:
-        """Return the task of one stage; a cold one loses its compiler cache.
+        """Return the task of one stage; a cold one loses its compiler cache. Without `graphs`, none is captured.
 
-        Without `graphs`, none is captured. It uses this side's own suite and case, and the arms of
-        that case.
+        It uses this side's own suite and case, and the arms of that case.
         """
         scratch = self._own(self.case_folder(case).name)
         make(scratch)
@@ -213,10 +202,7 @@ class SideRun:
         checks: tuple[Check, ...] = (),
         seen: tuple[Metric, ...] = (),
     ) -> None:
-        """Record the result of a stage, and the metrics `seen` from outside.
-
-        Results that cannot be read again are refused.
-        """
+        """Record the result of a stage, and the metrics `seen` from outside. Results that cannot be read again are refused."""
         status, reason = explain(ended, limit_s=self.options.stage_timeout_s)
         rest = Phase.HAND_OVER if stage.kind is StageKind.TIME else Phase.START
         logger.info("%s: %s (%s): %s after %.1f s", case.id, stage.kind, ", ".join(stage.arms), status, ended.duration_s)
@@ -248,10 +234,7 @@ class SideRun:
         return as_verified(self.begun.get(case.id, {}), evidence.begun) if stage.kind is StageKind.TIME else ()
 
     def _kept_size(self, case: Case) -> Mapping[str, Fact]:
-        """Return facts that no later stage may change.
-
-        Its worker runs benchmarked code, which could take another batch than the other side.
-        """
+        """Return facts that no later stage may change: its worker could take another batch than the other side's."""
         earlier = self.ledger.rows[case.id].facts
         return self.sizes.get(case.id) or {name: earlier[name] for name in SIZE_FACTS if name in earlier}
 
@@ -299,8 +282,8 @@ _SEQUENTIAL = "so they were timed one after the other: a small difference may be
 class Job:
     """One stage of one case in one launch. With `ready_at_once`, sides that take turns open and warm up at the same time.
 
-    `room_s` is the rest of the budget (s): additional blocks are taken within that. `graphs`: CUDA
-    graphs may be captured, if the run requests them.
+    `room_s` is the rest of the budget (s): additional blocks are taken within that. `graphs`: CUDA graphs may be captured, if
+    the run requests them.
     """
 
     suite: Suite
@@ -316,9 +299,9 @@ class Job:
 class Stages:
     """Does jobs.
 
-    `runs` are all sides of the run, `watch` monitors their machine. With `adaptive` sampling, the
-    blocks of a launch are adaptive, too. Turns use the context `meanwhile` for untimed work. `done`
-    and `total` count jobs, `launches` is the planned number.
+    `runs` are all sides of the run, `watch` monitors their machine. With `adaptive` sampling, the blocks of a launch are
+    adaptive, too. Turns use the context `meanwhile` for untimed work. `done` and `total` count jobs, `launches` is the planned
+    number.
     """
 
     options: RunOptions
@@ -351,10 +334,9 @@ class Stages:
     def of_one_side(
         self, job: Job, runs: Sequence[SideRun], launchers: Mapping[SideName, Launcher], facts: Mapping[str, Fact]
     ) -> None:
-        """Search for the largest batch.
+        """Search for the largest batch. Base's result, or head's if base ends without one, holds for both.
 
-        Base's result, or head's if base ends without one, holds for both. Results of an earlier run
-        are its `facts`: another batch would be another measurement.
+        Results of an earlier run are its `facts`: another batch would be another measurement.
         """
         asked = 0
         for run in runs if not facts else ():
@@ -370,10 +352,9 @@ class Stages:
     def at_once(self, job: Job, runs: Sequence[SideRun], launchers: Mapping[SideName, Launcher]) -> None:
         """Run a job of several sides simultaneously; one after the other if that is too much.
 
-        Its time is not reported, except for compilations from cold. For these, each side has the
-        same number of separate cores, so neither is faster once the other has ended. They run
-        simultaneously, so the compiler's files are in the page cache for both, or for neither. A
-        side that failed next to the other is run once more without it: the memory or the device may
+        Its time is not reported, except for compilations from cold. For these, each side has the same number of separate cores,
+        so neither is faster once the other has ended. They run simultaneously, so the compiler's files are in the page cache
+        for both, or for neither. A side that failed next to the other is run once more without it: the memory or the device may
         not have been enough for two. So is the last one if memory runs short meanwhile.
 
         Raises:
@@ -412,10 +393,9 @@ class Stages:
         self._finish(event, runs)
 
     def in_turns(self, job: Job, runs: Sequence[SideRun], launchers: Mapping[SideName, Launcher]) -> None:
-        """Give all sides of a case turns.
+        """Give all sides of a case turns; one after the other if they do not fit into memory together.
 
-        One after the other if they do not fit into memory together. If a failed capture of a CUDA
-        graph spoilt a worker, all of them are replaced, and no arm of the case has graphs.
+        If a failed capture of a CUDA graph spoilt a worker, all of them are replaced, and no arm of the case has graphs.
 
         Raises:
             LauncherFailed: a launch died under its workers.
@@ -480,7 +460,7 @@ class Stages:
     def _witness(self, job: Job, rounds: Sequence[Round]) -> Mapping[SideName, tuple[Check, ...]]:
         """Check each side's samples by the parent's clock, in this launch and in all so far.
 
-        Head is compared with base, whose code head's cannot reach.
+        Head is compared with base, which head's code cannot reach.
         """
         device = {run.side.name: (run.environment or UNSEEN).identity.get("device") for run in self.runs}
         accounts: dict[SideName, Accounts] = {}

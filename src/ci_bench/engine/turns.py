@@ -1,14 +1,13 @@
 """Give turns to workers that keep their arms ready: their order, and the blocks to repeat.
 
-Nothing runs at the same time as a sample: one worker works on one order while all others wait for
-theirs. A block is a palindrome over all seats (each arm of each side), so a linear drift affects
-all of them alike.
+Nothing runs at the same time as a sample: one worker works on one order while all others wait for theirs. A block is a
+palindrome over all seats (each arm of each side), so a linear drift affects all of them alike.
 
-Each turn is timed here as well, from the order to its answer, by a clock in a process that runs no
-benchmarked code. `witness` compares a worker's samples with it.
+Each turn is timed here as well, from the order to its answer, by a clock in a process that runs no benchmarked code. `witness`
+compares a worker's samples with it.
 
-Refereed turns are drawn here from the system's own randomness, and the mark is only in the order of
-that turn: nothing in a worker can know it before its inputs are there.
+Refereed turns are drawn here from the system's own randomness, and the mark is only in the order of that turn: nothing in a
+worker can know it before its inputs are there.
 """
 
 import math
@@ -36,28 +35,22 @@ REFEREED_AGAIN = 1 / 3
 Each of its calls is a large part of the launch.
 """
 SPARINGLY = 0.1
-"""The rate of fresh builds of the reference after looks have exceeded their share.
-
-These builds cost most.
-"""
+"""The rate of fresh builds of the reference after looks have exceeded their share. These builds cost most."""
 SEED_BITS = 48
 MOST_REDONE = 0.5
 """The limit of repeated blocks as a share of a launch's blocks; `run.redo` of them in any case."""
 CLOCKS_APART = "gpu_clocks_apart"
-"""The fact of a block that base and head had other clocks under the same arm."""
+"""The fact of a block in which base and head had different clocks under the same arm."""
 TEMPERATURE = "gpu_temperature_c"
 """The fact of a reading that is stored with energy."""
 COUNT_EVERY_S = 0.005
-"""The polling interval of the energy counter.
-
-It is a twentieth of the step of a counter that moves ten times a second.
-"""
+"""The polling interval of the energy counter. It is a twentieth of the step of a counter that moves ten times a second."""
 SAMPLING_TO_GETTING_READY = 2.0
 """The limit of a launch's sampling seconds for each second of opening and warming up.
 
-A verdict takes the fewest seconds with as many blocks as the root of (seconds of a launch / of a
-block), times the noise of a block over that of a launch (Cochran 1977, Sampling Techniques, 10.6):
-some 20 if a launch costs as much as 20 blocks, and a block scatters five times as much.
+A verdict takes the fewest seconds with as many blocks as the root of (seconds of a launch / of a block), times the noise of a
+block over that of a launch (Cochran 1977, Sampling Techniques, 10.6): some 20 if a launch costs as much as 20 blocks, and a
+block scatters five times as much.
 """
 
 
@@ -85,10 +78,7 @@ class Watch(Protocol):
         """Return why samples taken between two readings must not count; `None` if they may."""
 
     def uneven(self, glances: Mapping[tuple[SideName, int], Sequence[Any]]) -> str | None:
-        """Describe different clocks of a block's sides, by the looks after each arm's turns.
-
-        `None` if they were equal.
-        """
+        """Describe different clocks of a block's sides, by the looks after each arm's turns; `None` if they were equal."""
 
     def facts(self, reading: Any) -> Mapping[str, Fact]:
         """Return the facts of a reading for the results."""
@@ -144,13 +134,11 @@ class NoWatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Round:
-    """The result of one case in one launch.
+    """The result of one case in one launch. It holds the end of each side's worker, and the machine's condition by block.
 
-    It holds the end of each side's worker, and the machine's condition by block. `sightings` are
-    the turns of each side whose samples count, in the order taken; `calls` of each arm make a
-    sample. `glances` are the looks after these turns, by side and place of the arm, and by block;
-    `stretches` those in which energy was counted, by the same. `flushes` of the cache came before
-    each call.
+    `sightings` are the turns of each side whose samples count, in the order taken; `calls` of each arm make a sample. `glances`
+    are the looks after these turns, by side and place of the arm, and by block; `stretches` those in which energy was counted,
+    by the same. `flushes` of the cache came before each call.
     """
 
     ended: Mapping[SideName, Ended]
@@ -163,18 +151,14 @@ class Round:
 
 
 MOST_CHECKING = 0.01
-"""The share of a case's launches for looks at timed calls, on all sides.
-
-Once it is exceeded, later launches have fewer.
-"""
+"""The share of a case's launches for looks at timed calls, on all sides. Once it is exceeded, later launches have fewer."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Checking:
-    """The durations of each case's launches so far, and of each side's checks.
+    """The durations of each case's launches so far, and of each side's checks. Most of these are looks and their judgement.
 
-    Most of these are looks and their judgement. A worker can only save itself optional looks by its
-    reports, never required ones.
+    A worker can only save itself optional looks by its reports, never required ones.
     """
 
     _played_s: dict[str, float] = field(default_factory=dict)
@@ -190,10 +174,7 @@ class Checking:
             sides[name] = sides.get(name, 0.0) + checked_s
 
     def is_over_its_share(self, case: str) -> bool:
-        """Return whether checks exceeded their share.
-
-        Each side's are assumed to take as long as the longest of them.
-        """
+        """Return whether checks exceeded their share. Each side's are assumed to take as long as the longest of them."""
         sides = self._checked_s.get(case, {})
         return len(sides) * max(sides.values(), default=0.0) > MOST_CHECKING * self._played_s.get(case, 0.0)
 
@@ -202,10 +183,9 @@ class Checking:
 class _Party:
     """One side's worker, skipped once it has exited. `calls` of each arm make a sample, `block_s` is its part of a block (s).
 
-    `flushes` of the cache are what its calls need; `one_core` means that they use only one core of
-    the host. `places` are the indexes of the side's arms among all arms, which orders use; its
-    worker has only the side's arms. `taken` are the orders of its turns, without discarded ones,
-    and the seconds of each.
+    `flushes` of the cache are what its calls need; `one_core` means that they use only one core of the host. `places` are the
+    indexes of the side's arms among all arms, which orders use; its worker has only the side's arms. `taken` are the orders of
+    its turns, without discarded ones, and the seconds of each.
     """
 
     name: SideName
@@ -252,10 +232,7 @@ class _Party:
         )
 
     def calls_of(self, arm: int) -> int | None:
-        """Return the worker's number of calls of an arm in a sample.
-
-        `None` if it has no such arm, or reported none.
-        """
+        """Return the worker's number of calls of an arm in a sample; `None` if it has no such arm, or reported none."""
         place = self.places.index(arm) if arm in self.places else len(self.calls)
         return self.calls[place] if place < len(self.calls) else None
 
@@ -265,13 +242,13 @@ class _Party:
         return replace(order, calls=calls, seat=self.places.index(order.seat) if order.seat in self.places else 0)
 
     def take_turn(self, order: Order, clock: Callable[[], float]) -> None:
-        """Have the worker take samples, and note how long it was away (s)."""
+        """Make the worker take samples, and note the seconds until its answer."""
         begun = clock()
         self.obey(order)
         self.taken.append((order, clock() - begun))
 
     def sightings(self) -> tuple[Sighting, ...]:
-        """Its turns as the parent saw them; put together once all are over."""
+        """Return its turns as the parent saw them, assembled once all are over."""
         return tuple(
             Sighting(
                 seat=order.seat,
@@ -285,7 +262,7 @@ class _Party:
         )
 
     def discard(self, block: int) -> None:
-        """Have the worker throw the samples of one block away, and forget its turns."""
+        """Make the worker discard the samples of one block, and forget its turns."""
         self.obey(Order(kind=OrderKind.DISCARD, block=block))
         self.taken = [(order, elapsed_s) for order, elapsed_s in self.taken if order.block != block]
 
@@ -301,15 +278,13 @@ def plan_block(seats: int, coin: random.Random) -> list[int]:
 class Turns:
     """One case in one launch. `tell` is called with done and total turns of an arm; `secret` draws the refereed turns.
 
-    With `ready_at_once` all sides open and warm up simultaneously; else one after the other, so
-    first calls can be compared. Up to `most_blocks` may be taken while they take no longer than
-    twice as getting ready did, and all of it no longer than `room_s` seconds; `None` takes
-    `RunOptions.blocks`. `sparing` means that looks have exceeded their share in earlier launches:
-    one look at each arm has to do then. With `flushes` the cache is overwritten that many times
-    before each call, as for a side that went before; 0 asks the sides. Sides that use one core of
-    the host each are kept to one of `cores` together. `places` are the arms that a side has, of all
-    `arms`; one that is not in it has all. `clock` gives seconds; it is monotonic, and so is that of
-    workers. Untimed work, warming up and reporting in the end, runs in the context of `meanwhile`.
+    With `ready_at_once` all sides open and warm up simultaneously; else one after the other, so first calls can be compared. Up
+    to `most_blocks` may be taken while they take no longer than twice as getting ready did, and all of it no longer than
+    `room_s` seconds; `None` takes `RunOptions.blocks`. `sparing` means that looks have exceeded their share in earlier
+    launches: one look at each arm has to do then. With `flushes` the cache is overwritten that many times before each call, as
+    for a side that went before; 0 asks the sides. Sides that use one core of the host each are kept to one of `cores` together.
+    `places` are the arms that a side has, of all `arms`; one that is not in it has all. `clock` gives seconds; it is monotonic,
+    and so is that of workers. Untimed work, warming up and reporting in the end, runs in the context of `meanwhile`.
     """
 
     arms: int
@@ -337,10 +312,9 @@ class Turns:
     def play(self, openers: Mapping[SideName, Opener]) -> Round:
         """Open the sides one after the other, warm them up, give turns, and collect their results.
 
-        The number of calls of each arm in a sample is found on base (on head without a base) and
-        used for both sides. The cache is flushed for all as often as the most demanding one needs,
-        so both sides do the same between samples. A side whose worker ends early is out; the other
-        continues.
+        The number of calls of each arm in a sample is found on base (on head without a base) and used for both sides. The cache
+        is flushed for all as often as the most demanding one needs, so both sides do the same between samples. A side whose
+        worker ends early is out; the other continues.
 
         Raises:
             LauncherFailed: a launch died under its workers.
@@ -396,16 +370,16 @@ class Turns:
         return self.places.get(name, tuple(range(self.arms)))
 
     def _sized(self, parties: Sequence[_Party]) -> tuple[int, ...]:
-        """Calls for each arm, as the first side that has it said: at least one, whatever a worker said."""
+        """Return the calls for each arm by the first side that has it: at least one, whatever a worker reported."""
         said = ([party.calls_of(arm) for party in parties] for arm in range(self.arms))
         return tuple(max(1, next((calls for calls in of_arm if calls is not None), 1)) for of_arm in said)
 
     def _count_blocks(self, ready_s: float, block_s: float) -> int:
         """Return how many blocks to take after `ready_s` seconds of opening and warming up.
 
-        A launch costs the same for few samples as for many. As long as samples cost little compared
-        with it, more of them are the cheapest way to a narrower interval, but the budget that
-        others need is left to them. The number is fixed before the first sample.
+        A launch costs the same for few samples as for many. As long as samples cost little compared with it, more of them are
+        the cheapest way to a narrower interval, but the budget that others need is left to them. The number is fixed before the
+        first sample.
         """
         affordable_s = min(SAMPLING_TO_GETTING_READY * ready_s, self.room_s - ready_s)
         if self.most_blocks is None or not 0 < block_s < affordable_s:
@@ -413,11 +387,10 @@ class Turns:
         return max(self.options.blocks, min(self.most_blocks, int(affordable_s / block_s)))
 
     def _draw_refereed(self, names: Sequence[SideName], calls: Sequence[int]) -> dict[tuple[SideName, int], int]:
-        """The block in which each arm of each side is refereed.
+        """Draw the block in which each arm of each side is refereed.
 
-        The first arm, which the others are compared with, is compared with a fresh build of itself.
-        In later launches this is done now and then, since the build costs as much as the launch's
-        own.
+        The first arm, which the others are compared with, is compared with a fresh build of itself. In later launches this is
+        done now and then, since the build costs as much as the launch's own.
         """
         again = [SPARINGLY if self.sparing and not arm else REFEREED_AGAIN for arm in range(self.arms)]
         return {
@@ -433,8 +406,7 @@ class Turns:
     def _block(self, number: int, parties: Sequence[_Party]) -> Block:
         """Take one block, and repeat it if it was tainted.
 
-        Different clocks of the sides are only recorded: a side that draws more power has lower
-        ones.
+        Different clocks of the sides are only recorded: a side that draws more power has lower ones.
         """
         redone: list[str] = []
         while True:
@@ -459,8 +431,8 @@ class Turns:
     def _keep_to_a_core(self, parties: Sequence[_Party]) -> None:
         """Keep all sides to one core, maybe another one if that was disturbed.
 
-        Disturbances of the core then affect all sides, and cancel. If each were on a separate core,
-        as the kernel places them, a disturbance of one core would affect one side.
+        Disturbances of the core then affect all sides, and cancel. If each were on a separate core, as the kernel places them,
+        a disturbance of one core would affect one side.
         """
         if self._on_one_core:
             order = Order(kind=OrderKind.KEEP_TO, core=self.coin.choice(self.cores))
@@ -468,17 +440,11 @@ class Turns:
                 party.obey(order)
 
     def _most_redos(self) -> int:
-        """Return how many blocks of a launch may be repeated.
-
-        An always disturbed machine won't calm down by repeating.
-        """
+        """Return how many blocks of a launch may be repeated. An always disturbed machine won't calm down by repeating."""
         return max(self.options.redo, int(MOST_REDONE * self.blocks))
 
     def _give_turns(self, number: int, parties: Sequence[_Party]) -> Mapping[tuple[SideName, int], Sequence[Any]]:
-        """Give one turn after the other; consecutive turns of one seat are given together.
-
-        Returns the looks after them, by seat.
-        """
+        """Give one turn after the other, those of one seat together. Returns the looks after them, by seat."""
         seats = [(party, arm) for party in parties if party.playing for arm in party.places]
         glances: dict[tuple[SideName, int], list[Any]] = {}
         last: _Party | None = None
@@ -504,10 +470,7 @@ class Turns:
         return glances
 
     def _count_energy(self, parties: Sequence[_Party]) -> Mapping[tuple[SideName, int], Sequence[Stretch]]:
-        """Keep each arm of each side busy, there and back as in a block.
-
-        Not with flushes, which draw power in between.
-        """
+        """Keep each arm of each side busy, there and back as in a block. Not with flushes, which draw power in between."""
         found: dict[tuple[SideName, int], list[Stretch]] = {}
         seats = [(party, arm) for party in parties for arm in party.places]
         wanted = self.options.energy_s > 0 and not self.flushes
@@ -541,9 +504,6 @@ def why_not_together(played: Round) -> str:
 
 
 def spoilt_by_capture(played: Round) -> str:
-    """Return the message of the first worker that a failed capture has spoilt.
-
-    Empty if none has.
-    """
+    """Return the message of the first worker that a failed capture has spoilt; empty if none has."""
     faults = (answer.fault for ended in played.ended.values() for answer in ended.answers)
     return next((fault.message for fault in faults if fault is not None and fault.spoilt), "")

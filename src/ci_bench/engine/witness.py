@@ -295,7 +295,7 @@ def _allowed_s(account: Account, base: Account | None) -> float:
 
 
 def _gap_s(turn: Sighting, reported_s: float, calls: int) -> float:
-    """Per sample (s). A call that was not timed is taken to be as long as those that were."""
+    """Return the gaps per sample (s). An untimed call is assumed to take as long as timed ones."""
     touched = turn.touched and calls >= TOUCH_FROM_CALLS
     touch_s = reported_s / turn.samples / calls if touched else 0.0
     return (turn.elapsed_s - reported_s - touch_s) / turn.samples

@@ -63,7 +63,10 @@ class Cage:
     environ: Mapping[str, str]
 
     def arguments(self, words: Sequence[str], *, here: Path, user: str, way: str) -> list[str]:
-        """The words of docker for a command of ours: `setup`, which may write the sides, or any that measures."""
+        """Return docker's arguments for a command of ours.
+
+        It is `setup`, which may write the sides, or a measuring one.
+        """
         phase = words[0]
         mounts = [
             cage.mount(str(self.place), str(self.place)),
@@ -84,7 +87,7 @@ class Cage:
         ]
 
     def run(self, words: Sequence[str], *, here: Path) -> int:
-        """Run a command of ours to its end. Its exit code.
+        """Run a command of ours to its end. Returns its exit code.
 
         Raises:
             NoCage: docker is not installed, its daemon doesn't answer, the image can't be pulled, or no container gets the GPUs.
@@ -102,7 +105,7 @@ class Cage:
         return self._supervise(command, name=f"{self.name}-{words[0]}")
 
     def _require_image(self) -> None:
-        """Pull the image if this node has not got it, before anything of it runs."""
+        """Pull the image if this node lacks it, before anything of it runs."""
         with suppress(NoCage):
             self._ask("image", "inspect", "--format", "{{.Id}}", self.image)
             return
@@ -225,7 +228,9 @@ def _user(options: str) -> str:
 
 
 def gpus_of(device: str | None, environ: Mapping[str, str]) -> str:
-    """The GPUs of a lease, as `cage.gpu_arguments` takes them: those that its engine shows it, or the one that its slot names.
+    """Return the GPUs of a lease, as `cage.gpu_arguments` takes them.
+
+    They are those that its engine shows it, or its slot's.
 
     Raises:
         BadInput: the lease's GPU is unknown. A container without GPUs would measure another device.

@@ -95,10 +95,10 @@ class Journal(Protocol):
     """A log of events, written before anything follows from them, so a run can be resumed."""
 
     def begun(self, order: Order) -> None:
-        """An attempt was handed out."""
+        """Record that an attempt was handed out."""
 
     def delivered(self, ended: Ended) -> None:
-        """An attempt's documents count."""
+        """Record that an attempt's documents count."""
 
     def lost(self, loss: Loss, took_s: float) -> None:
         """Record a lost attempt, with the seconds of its slot."""
@@ -462,7 +462,7 @@ class Earlier:
     lost_s: float = 0.0
 
     def without(self, unsound: Iterable[Ended]) -> "Earlier":
-        """Without deliveries that can't be read any more: they are out again."""
+        """Return it without unreadable deliveries: they are out again."""
         gone = {ended.order for ended in unsound}
         kept = [ended for ended in self.delivered if ended.order not in gone]
         return replace(self, delivered=kept, out=[*self.out, *gone])

@@ -27,7 +27,10 @@ NOISIER = 2.0
 """The largest accepted ratio of its samples' spread within a launch to that of its peers."""
 LIMITS = {"time": log(1.0 + APART), "spread": log(NOISIER)}
 SHARE = {"time": 0.9, "spread": 0.8}
-"""The share of a limit that has to show: a slot that is off by just the limit is below it half of the time, by noise."""
+"""The share of a limit that must show.
+
+A slot that deviates by just the limit is below it half of the time, by noise.
+"""
 SHARE_OF_A_PEER = {"time": 0.7, "spread": 0.5}
 """The share of a limit that must show against an individual peer.
 
@@ -88,7 +91,7 @@ def _reading(values: Sequence[float]) -> Reading:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Finding:
-    """`beyond` is how far a slot is off, in logarithms."""
+    """`beyond` is the size of a slot's deviation, in logarithms."""
 
     what: str
     beyond: float

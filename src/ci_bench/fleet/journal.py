@@ -78,11 +78,11 @@ class FileJournal:
         self._write({"event": "run", "id": run, "at": started_at})
 
     def begun(self, order: Order) -> None:
-        """An attempt was handed out."""
+        """Record that an attempt was handed out."""
         self._write({"event": "begun", **_order(order)})
 
     def delivered(self, ended: Ended) -> None:
-        """An attempt's documents count."""
+        """Record that an attempt's documents count."""
         self._write({"event": "delivered", **_order(ended.order), "began_s": ended.began_s, "ended_s": ended.ended_s})
 
     def lost(self, loss: Loss, took_s: float) -> None:
@@ -102,7 +102,10 @@ class FileJournal:
         return self.file.with_name("drained.txt")
 
     def drain(self, slots: Iterable[str]) -> None:
-        """Ask the coordinator of this run to leave these slots (`EVERY` for all). Raises `CannotWrite`."""
+        """Ask the coordinator of this run to give these slots no further lease (`EVERY` for all).
+
+        Raises `CannotWrite`.
+        """
         try:
             with self._drain.open("a", encoding="utf-8") as stream:
                 stream.writelines(f"{slot}\n" for slot in slots)

@@ -76,7 +76,7 @@ class Session:
         return self.base_rows if name is SideName.BASE and self.base_rows is not None else self.rows
 
     def _source(self, name: SideName) -> Source:
-        """A side's commit. Leases know no more of it, and this run how it was chosen."""
+        """Return a side's commit. Leases know only that, and this run how it was chosen."""
         return replace(self.sources[name], own_plan=self.base_rows is not None)
 
     def accept(self, ended: Ended) -> None:

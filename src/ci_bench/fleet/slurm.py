@@ -142,7 +142,10 @@ def fitting(nodes: Sequence[Node], wanted: Wanted) -> dict[str, Node]:
 
 
 def measure_here(command: Sequence[str], environ: Mapping[str, str], here: str, log: str) -> int:
-    """Runs on the node: the command, with the GPUs that Slurm shows this job. Its exit code."""
+    """Run the command on the node, with the GPUs that Slurm shows this job.
+
+    Returns its exit code.
+    """
     import os
 
     gpus = {name: value for name, value in os.environ.items() if name.endswith("VISIBLE_DEVICES")}
@@ -194,7 +197,7 @@ class SlurmEngine:
     _seen_at_s: float = float("-inf")
 
     def open(self) -> None:
-        """Look whether any node could ever take a lease. Raises `CannotPlace`."""
+        """Check that some node could ever take a lease. Raises `CannotPlace`."""
         try:
             import submitit
         except ImportError as error:

@@ -1,7 +1,7 @@
-"""One lease of one case on every slot that is there: whether each can measure, and whether all are one kind of machine.
+"""Run one lease of one case on every slot.
 
-The documents are read as those of a gate are. Nothing is judged: a trial shows which slots a gate
-can use, before it starts.
+This shows that each can measure, and that all are one kind of machine. The documents are read as
+those of a gate are. Nothing is judged: a trial shows which slots a gate can use, before it starts.
 """
 
 from collections import Counter

@@ -160,7 +160,7 @@ class _Probing:
         return f"{words}{': ' if last else ''}{last}"
 
     def _end(self) -> str:
-        """End it, if it is there; its last words."""
+        """End it, if it runs; return its last words."""
         serving, self._serving = self._serving, None
         if serving is None:
             return ""

@@ -76,7 +76,7 @@ def _device_s(clock: CudaClock, call: Callable[[], object], *, calls: int) -> fl
 
 
 def _product(device: str) -> Callable[[], object]:
-    """A product of two matrices that takes `STEP_S` or longer."""
+    """Return a product of two matrices that takes `STEP_S` or longer."""
     size = 128
     while True:
         one, other = (torch.randn(size, size, device=device) for _ in range(2))
@@ -101,7 +101,7 @@ def _gpu(device: str) -> Iterator[Gpu | None]:
 
 
 def _spent(call: Callable[[], object], seconds: float) -> Iterator[float]:
-    """Call without a pause for so long; the seconds of each."""
+    """Call without a pause for this long; return the seconds of each."""
     begun = time.perf_counter()
     while time.perf_counter() < begun + seconds:
         yield time_calls(call, calls=1, synchronize=torch.cuda.synchronize)
@@ -387,7 +387,10 @@ def probe(name: str, device: str) -> Figures:
 
 
 def _is_available() -> bool:
-    """Ask for a GPU in a fork: `torch.cuda.is_available` asks the CUDA runtime, and no fork of this process could use it."""
+    """Query a GPU in a fork.
+
+    `torch.cuda.is_available` asks the CUDA runtime, and no later fork of this process could use it.
+    """
     pid = os.fork()
     if pid == 0:
         available = False

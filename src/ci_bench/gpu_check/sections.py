@@ -24,7 +24,10 @@ WARM_UP_S = 10.0
 SLOWED = 0.05
 """The largest accepted slowdown of steps next to another resident process."""
 COLDER = 0.95
-"""A call with a cold cache that takes less than this share of a hot one was not timed right."""
+"""The least time of a call with a cold cache, as a share of a hot one.
+
+Below it the call was not timed right.
+"""
 CLOCKS_APART = 0.02
 PEAK_SPREAD = 0.005
 """The threshold of `peak_allocated`."""

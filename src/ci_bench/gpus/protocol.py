@@ -154,7 +154,7 @@ class Vendor(Protocol):
     device_files: ClassVar[str]
     """The device files that a user needs access to."""
     container_option: ClassVar[str]
-    """The option of ``docker run`` without which a container has no GPU."""
+    """The option of ``docker run`` that gives a container a GPU."""
     sharing: ClassVar[str]
     """The command after which an exclusive GPU takes several processes."""
 

@@ -17,7 +17,7 @@ VENDORS: tuple[Vendor, ...] = (
 
 
 def open_gpu(uuid: str) -> Gpu:
-    """The GPU with this UUID, of whichever vendor.
+    """Open the GPU with this UUID, of any vendor.
 
     Raises:
         GpuUnreachable: no vendor's library can reach it. The message has the error of each.

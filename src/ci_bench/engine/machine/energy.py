@@ -44,8 +44,8 @@ class Stretch:
     """One arm of one side at work without a pause.
 
     Holds the counter's readings and the number of calls that the worker reported. `elapsed_s` is by
-    the parent's clock. `doubt` is why the machine was not the one that it should be,
-    `temperature_c` its end's.
+    the parent's clock. `doubt` is why the machine was not in its proper state, `temperature_c` its
+    temperature at the end.
     """
 
     calls: int

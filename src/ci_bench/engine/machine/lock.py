@@ -51,7 +51,8 @@ def device_key(environment: Environment, gpus: Sequence[Cards] = (), *, boot_id:
 def gpu_key(uuid: str, gpus: Sequence[Cards] = ()) -> str:
     """The key of a GPU; torch leaves the UUID's prefix out.
 
-    A part of one of the `gpus` has the whole one's: what one part draws and heats lowers the clocks of all.
+    A part of one of the `gpus` has the whole one's key: power and heat of one part lower the clocks
+    of all.
     """
     bare = _bare(uuid)
     whole = (card.uuid for cards in gpus for card in cards.cards if bare in map(_bare, card.parts))
@@ -109,7 +110,10 @@ def device_lock(
 
 
 def _open(folder: Path, key: str) -> int | None:
-    """The lock file: no link of a stranger is followed, and a file that another user made is opened as it is."""
+    """Open the lock file.
+
+    Links of others are not followed, and another user's file is opened as it is.
+    """
     path = folder / f"{key}.lock"
     with suppress(OSError):
         with suppress(FileExistsError):

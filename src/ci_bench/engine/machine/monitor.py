@@ -1,7 +1,8 @@
-"""Reads the machine's state while samples are taken: the GPU through `gpus`, the host's CPUs through /proc and /sys.
+"""Read the machine's state while samples are taken.
 
-Runs in the parent, only between blocks of samples: it opens no CUDA context and touches no worker.
-Values that cannot be read are `None`. `health` judges what a reading means.
+The GPU is read through `gpus`, the host's CPUs through /proc and /sys. Runs in the parent, only
+between blocks of samples: it opens no CUDA context and touches no worker. Values that cannot be
+read are `None`. `health` judges what a reading means.
 """
 
 import logging

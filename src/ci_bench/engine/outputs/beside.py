@@ -102,7 +102,10 @@ def drop_saved(folder: Path) -> None:
 
 @dataclass(kw_only=True, slots=True)
 class OutputsBesideBase:
-    """Compares, one case after the other. `folder` is private; a process that can compare is started when one is needed first."""
+    """Compares one case after the other. `folder` is private.
+
+    The comparing process starts when it is first needed.
+    """
 
     folder: Path
     run_options: RunOptions
@@ -133,7 +136,7 @@ class OutputsBesideBase:
             found.path.unlink(missing_ok=True)
 
     def _judge(self, run: SideRun, case: Case) -> None:
-        """Have the claims of a case judged; the worse answer of this and of the worker's counts."""
+        """Judge the claims of a case again; the worse of this answer and the worker's counts."""
         folder, kept = run.case_folder(case), run.claims.pop(case.id, ())
         claims = tuple(
             ClaimFiles(

@@ -246,7 +246,10 @@ def _exact(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "Iterator[Deviat
 
 
 def _without_groups(update: "Measurement") -> "Measurement":
-    """An update of an optimizer as a whole: a bias correction in fp32 is one factor of all elements, off by 0.006 %."""
+    """An optimizer's update is compared as a whole.
+
+    A bias correction in fp32 is one factor of all elements, off by 0.006 %.
+    """
     return replace(update, scale=(0.0, 1.0))
 
 

@@ -17,7 +17,10 @@ from ci_bench.suites.base import Computed
 
 FILE = "outputs.safetensors"
 MAX_BYTES = 1 << 30
-"""Of one side of one case. Above it the runs that show rounding are left out, then everything but the digests."""
+"""The limit for one side of one case.
+
+Above it the runs that show rounding are left out, then everything but the digests.
+"""
 MAX_TENSORS = 20_000
 MAX_NAME = 500
 NAMES, RUNS, JOLTS, EPSILON, TRUTH = "names", "runs", "jolts", "epsilon", "truth"

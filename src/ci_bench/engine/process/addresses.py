@@ -44,7 +44,7 @@ class Addresses:
     def environ(self, command: Sequence[str], environ: Mapping[str, str], *, usual: int | None) -> dict[str, str]:
         """Return the environment to start a command in this place.
 
-        `usual` comes from `started_alike`. The stack begins below both, so they are filled up to
+        `usual` comes from `started_alike`. The stack starts below both, so they are filled up to
         whole pages: a longer path on one side moves nothing within one.
         """
         place = {} if usual is None else {LEFT_OUT: f"{self.pages:07d} {usual:08x}"}

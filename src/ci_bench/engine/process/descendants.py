@@ -37,9 +37,10 @@ def prctl(option: int, value: int) -> None:
 
 
 def ends_within(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
-    """Wait so long for the end of a process that this one started; whether it has ended, and has its return code.
+    """Wait this long for the end of a process that this one started.
 
-    `Popen.wait` polls after pauses that double up to 50 ms: an end after 32 ms is noticed after 63.
+    Returns whether it has ended; its return code is then set. `Popen.wait` polls after pauses that
+    double up to 50 ms: an end after 32 ms is noticed after 63.
     """
     if process.poll() is None:
         ended_of([process.pid], seconds)
@@ -81,7 +82,10 @@ def _ended_by_looking(children: Collection[int], seconds: float) -> list[int]:
 
 @contextmanager
 def ending_with(starter: str | None) -> Iterator[None]:
-    """End by SIGTERM when the parent ends in the block, however it does, or when it has ended before: `starter` is its id."""
+    """Make this process end by SIGTERM when its parent ends in the block.
+
+    Also if the parent, `starter`, has ended before.
+    """
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if starter and starter.isdecimal() and not Path("/proc", starter).exists():
         os.kill(os.getpid(), signal.SIGTERM)

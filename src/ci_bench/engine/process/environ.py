@@ -1,4 +1,4 @@
-"""The environment that workers get: the caller's, without anything that could be a secret or a handle on the runner. Pure.
+"""Return the workers' environment: the caller's without secrets or handles on the runner. Pure.
 
 Code under test never sees a token. The names are those that GitHub's runner, cloud SDKs and package tools use; a few kinds of
 secret are known by their form, whatever the name.

@@ -1,4 +1,4 @@
-"""The parent's half of a launch: starts a forkserver and has it fork one worker per task.
+"""The parent's half of a launch: starts a forkserver, which forks one worker per task.
 
 Owns the server's process and its socket. `resident` owns a worker's life; the runner interprets its
 end.
@@ -58,7 +58,7 @@ class Launcher:
     ) -> None:
         """Start the server; `preload` are the modules to import in it, `folder` takes logs and tasks, `user` owns its processes.
 
-        `addresses` places the server's memory; by default the layout is random.
+        `addresses` places the server's memory; without it the server has its own layout.
 
         Raises:
             LauncherFailed: no process can be started.

@@ -64,7 +64,7 @@ LIBRARIES: Mapping[str, tuple[str, ...]] = {
 """Names in their defining modules.
 
 The first import of dynamo, which any arm may cause, replaces `torch.manual_seed`. Clocks are not
-among them: tools that freeze time replace those honestly (`engine.timing.fence`).
+among them: tools that freeze time replace those legitimately (`engine.timing.fence`).
 """
 OF_TENSORS = (
     *("abs", "add", "all", "allclose", "aminmax", "any", "clone", "copy_", "count_nonzero"),
@@ -265,7 +265,10 @@ def _functions_of(clock: object) -> Iterator[tuple[str, object]]:
 
 
 def _hidden_builtins(own: Mapping[str, Token]) -> list[str]:
-    """Names of builtins that a module of the engine has got since: they hide the builtins from its functions."""
+    """Yield names of builtins that a module of the engine has got since.
+
+    These hide the builtins from its functions.
+    """
     found = []
     for name, module in [*sys.modules.items()]:
         if name in own:

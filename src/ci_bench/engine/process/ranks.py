@@ -282,7 +282,7 @@ def _leave_word(seat: Seat, fault: Fault | None) -> None:
 
 
 def _watch(pids: Mapping[int, int], folder: Path) -> list[RankEnd]:
-    """Wait for all ranks; once one ended ill, for the others no longer than `GRACE_S`."""
+    """Wait for all ranks; once one failed, for the others no longer than `GRACE_S`."""
     ends = {rank: RankEnd(rank=rank) for rank in pids.values()}
     watched, deadline = dict(pids), math.inf
     while watched and (ended := ended_of(watched, deadline - time.monotonic())):

@@ -260,7 +260,10 @@ class Worker:
             self._writer = None
 
     def _wait(self, enough: Callable[[], bool], *, look_s: float = LOOK_S) -> None:
-        """Read until there is enough or the worker has ended. Time counts against its limit, once it was left to its work."""
+        """Read until there is enough or the worker has ended.
+
+        Time while it works counts against its limit.
+        """
         started = time.monotonic() if self._left_at is None or self._code is not None else self._left_at
         self._left_at = None
         try:
@@ -276,7 +279,7 @@ class Worker:
             self._left_s -= spent_s
 
     def _await_word(self, enough: Callable[[], bool], deadline: float, look_s: float) -> bool:
-        """Wait for an answer or for the server's word, and kill the child's session at the deadline.
+        """Wait for an answer or the server's message, and kill the child's session at the deadline.
 
         Returns whether the server reported. The pipe's end does not show the child's: the child may
         close the pipe early, and a process it started may hold it open. A quick end arrives

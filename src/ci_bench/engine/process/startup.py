@@ -1,4 +1,6 @@
-"""Start a server without code of the tree: its folders leave the path until the engine has noted itself, then they come back.
+"""Start a server without code of the tree.
+
+Its folders leave the path until the engine has noted itself, then they come back.
 
 Python imports `sitecustomize` from its path before anything else, and a module of the tree hides
 one of the standard library. So the parent puts a folder with a file of that name in front of the

@@ -124,7 +124,10 @@ def _session(pid: int) -> int | None:
 
 
 def living(user: int) -> Iterator[int]:
-    """The processes of a user, but for those that ended and wait to be reaped; by /proc/PID/status (proc(5))."""
+    """Return the living processes of a user, by /proc/PID/status (proc(5)).
+
+    Zombies are not counted.
+    """
     for status in Path("/proc").glob("[0-9]*/status"):
         with suppress(OSError):
             lines = dict(line.partition(":")[::2] for line in status.read_text(errors="replace").splitlines())

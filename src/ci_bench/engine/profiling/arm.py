@@ -60,7 +60,7 @@ T = TypeVar("T", bound=_Look)
 
 WARM_UP_CALLS = 3
 FEWEST_STEPS, MOST_STEPS, LOOK_S = 12, 80, 2.0
-"""Enough steps for some quiet ones, and no more than last so long."""
+"""Enough steps for some quiet ones, limited in number and time (s)."""
 BATCHES = 3
 """The number of moments at which steps are taken: one of them may be quiet."""
 TRIES = 3

@@ -32,7 +32,7 @@ MOST_CHECKED = 3
 MOST_INPUT_BYTES = 3_000_000
 LEAST_CHECK_S = 5.0
 MOST_MINIFYING_S, PART_OF_LIMIT = 60.0, 0.5
-"""So long a graph is made smaller, and for no more than that part of the time there is."""
+"""The limits of reducing a graph: seconds, and a share of the time left."""
 MINIFYING = "ci_bench.engine.profiling.minifying"
 _TOP = '''"""A graph that torch {torch} captured: {size}. `python {name}` runs it uncompiled and compiled by {compiler}.
 
@@ -257,7 +257,7 @@ def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write(path: Path, captured: Captured, *, name: str = "") -> None:
-    """The bundle of a graph, under the `name` that it will have.
+    """Write the bundle of a graph, under its later `name`.
 
     Raises:
         ValueError: the graph cannot be written as source, or an input is not plain.

@@ -73,7 +73,8 @@ class Typical:
 def steps_of(events: Iterable[Any]) -> list[Taken]:
     """Return the time of each step, from events of `torch.profiler` (its times are microseconds).
 
-    Operators that another thread ran meanwhile (the backward pass on a GPU) belong to the step around them, and not to the host.
+    Operators that another thread ran meanwhile (the backward pass on a GPU) belong to the step
+    around them, not to the host.
     """
     roots = [event for event in events if event.cpu_parent is None]
     steps = sorted((event for event in roots if event.name == STEP), key=lambda event: event.time_range.start)

@@ -38,7 +38,7 @@ class Write:
 
 
 class Clock(Protocol):
-    """Whatever takes samples on one device, for any number of programs."""
+    """Takes samples on one device, for any number of programs."""
 
     parts_lane: Lane
     """The clock that parts are read from."""
@@ -81,7 +81,7 @@ class Clock(Protocol):
         """
 
     def settle_flushes(self, count: int) -> None:
-        """From now on so often before every call, whatever a call needs."""
+        """Set the number of cache overwrites before every call, whatever a call needs."""
 
 
 class HostClock:

@@ -67,7 +67,10 @@ def _running(pools: ModuleType) -> bool:
 
 
 def _attempt(what: str, act: Callable[[], object]) -> None:
-    """Call a function of torch's that no version promises: a pool that cannot be managed costs time, and no result."""
+    """Call an internal function of torch's.
+
+    A pool that cannot be managed costs time, but no result.
+    """
     try:
         act()
     except Exception as error:  # noqa: BLE001 - see above

@@ -1,4 +1,4 @@
-"""The cores that this process computes on: whether it needs more than one at a time, and keeping it to one.
+"""The cores that this process computes on: detects the use of several, and keeps it to one.
 
 A program that uses one core loses nothing on a single one, and two sides on the same core share its
 disturbances. A program that uses more would be slowed down, and a change that adds threads would
@@ -48,7 +48,7 @@ class Cores:
         self.one = fits and os.sched_getaffinity(0) == self._allowed
 
     def keep_to(self, core: int) -> None:
-        """Compute on one core from now on; not where this process may not use it."""
+        """Compute on one core from now on; no effect if this process may not use it."""
         with suppress(OSError):
             os.sched_setaffinity(0, {core} & self._allowed)
 

@@ -1,18 +1,16 @@
 """The clock of a CUDA GPU: the host's clock around the fence, CUDA events inside it, and steps captured in CUDA graphs.
 
-Hot (the default): the calls follow one another in one fence, between two events; `device_s` is the
-span between these. Cold (`flush_l2`): before each call the L2 cache is overwritten, and each call
-has a separate fence. There `wall_s` and `device_s` come from different calls. The host's clock
-needs the flush to be over before it starts. Events are queued behind the flush: the GPU is busy
-with it while the host queues the call, so the span contains no waiting for the host.
+Hot (the default): the calls follow one another in one fence, between two events; `device_s` is the span between these. Cold
+(`flush_l2`): before each call the L2 cache is overwritten, and each call has a separate fence. There `wall_s` and `device_s`
+come from different calls. The host's clock needs the flush to be over before it starts. Events are queued behind the flush: the
+GPU is busy with it while the host queues the call, so the span contains no waiting for the host.
 
 An event's resolution is about 0.5 µs (CUDA runtime API, cudaEventElapsedTime), so one pair of events resolves a span of 100 µs
 to 0.5 %. The error of a sum of n spans grows with the square root of n, which is why n spans are trusted from 100 µs times the
 root of n on, and are unknown below.
 
-Capture follows https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs: warm up on a side
-stream, capture, replay. A replay repeats the GPU's part of the captured call, with the same inputs;
-the step's work on the host is not repeated.
+Capture follows https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs: warm up on a side stream, capture, replay. A
+replay repeats the GPU's part of the captured call, with the same inputs; the step's work on the host is not repeated.
 """
 
 import contextlib
@@ -41,18 +39,12 @@ class NothingCaptured(Exception):  # noqa: N818 - it names what is wrong, and is
 
 
 class SpoiltByCapture(RuntimeError):  # noqa: N818 - it says what happened, and is shown to the user
-    """After a failed capture the process is unfit to measure in.
-
-    The same step may well run in a new one.
-    """
+    """After a failed capture the process is unfit to measure in. The same step may well run in a new one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Captured:
-    """A step's graph, or the reason for its absence.
-
-    `replay` queues one call and does not wait for it.
-    """
+    """A step's graph, or the reason for its absence. `replay` queues one call and does not wait for it."""
 
     replay: Callable[[], object] | None
     reason: str = ""
@@ -72,9 +64,8 @@ def capture(step: Callable[[], object], cuda: Any, device: str, *, draw: Callabl
         _warm_up(step, cuda, device, home)
         _record(step, cuda, graph)
     except Exception as error:  # noqa: BLE001 - after any error in a capture, continue without a graph
-        # If ending the capture raises, torch.cuda.graph leaves its own stream current, and the
-        # random generators and the allocator in the middle of a capture; resetting the graph frees
-        # them in newer versions of torch.
+        # If ending the capture raises, torch.cuda.graph leaves its own stream current, and the random generators and the
+        # allocator in the middle of a capture; resetting the graph frees them in newer versions of torch.
         cuda.set_stream(home)
         with contextlib.suppress(Exception):
             graph.reset()
@@ -120,11 +111,10 @@ def _record(step: Callable[[], object], cuda: Any, graph: Any) -> None:
 
 
 def _prove_health(step: Callable[[], object], cuda: Any, device: str, draw: Callable[[], object], reason: Exception) -> None:
-    """Do what is impossible during a capture.
+    """Do what is impossible during a capture. Runs the step, frees cached memory, draws a random number.
 
-    Runs the step, frees cached memory, draws a random number. Some versions of torch leave the
-    allocator or the generators in that state, which shows when the next arm is captured, or much
-    later.
+    Some versions of torch leave the allocator or the generators in that state, which shows when the next arm is captured, or
+    much later.
     """
     try:
         step()
@@ -177,8 +167,8 @@ class _Subject:
     def waited(self) -> float:
         """Return the share of calls, or of samples, in which the GPU waited for the host.
 
-        Only hot samples with the most frequent number of calls count: others searched for that
-        number, and before a single call the GPU has nothing to do.
+        Only hot samples with the most frequent number of calls count: others searched for that number, and before a single call
+        the GPU has nothing to do.
         """
         if self.taken:
             calls, count = self.taken.most_common(1)[0]
@@ -217,10 +207,9 @@ class CudaClock:
         draw: Callable[[], object] = int,
         now: Reader = reader(),
     ) -> None:
-        """`cuda` is `torch.cuda` or a replacement.
+        """`cuda` is `torch.cuda` or a replacement. `flush` queues the eviction of the L2 cache; `graphs` requests CUDA graphs.
 
-        `flush` queues the eviction of the L2 cache; `graphs` requests CUDA graphs. `draw` takes a
-        random number on the device.
+        `draw` takes a random number on the device.
         """
         self._cuda, self._device = cuda, device
         self._flush, self._graphs, self._draw, self._now = flush, graphs, draw, now
@@ -230,10 +219,7 @@ class CudaClock:
         self._start, self._end, self._last = self._new_events(3)
 
     def prepare(self, program: Program) -> None:
-        """Capture the program's graph, if requested.
-
-        A program that cannot be captured is called plainly.
-        """
+        """Capture the program's graph, if requested. A program that cannot be captured is called plainly."""
         if id(program) not in self._subjects:
             self._subjects[id(program)] = self._subject(program)
 
@@ -320,8 +306,8 @@ class CudaClock:
     def _take_hot(self, subject: _Subject, calls: int) -> Taken:
         """Time one fence: the calls, their marks, two events around, and one before the last call.
 
-        If the GPU reaches that event before the host has queued the last call, it waits for the
-        host. A single call shows nothing: the GPU has nothing to do before it.
+        If the GPU reaches that event before the host has queued the last call, it waits for the host. A single call shows
+        nothing: the GPU has nothing to do before it.
         """
         stride, marked = self._spread_marks(len(subject.parts), calls)
         events = self._reserve((len(subject.parts) + 1) * marked) if subject.parts else []
@@ -383,8 +369,8 @@ class CudaClock:
     def _take_cold(self, subject: _Subject, calls: int, flush: Callable[[], object]) -> Taken:
         """A fence for each call, once for the host's clock and once for the events; a flush before either.
 
-        Before the events there are as many flushes as the host takes to queue a call, judging by
-        earlier samples; once the number is settled, that many.
+        Before the events there are as many flushes as the host takes to queue a call, judging by earlier samples; once the
+        number is settled, that many.
         """
         events = self._reserve(len(subject.parts))
         stream, step, now = self._stream(), subject.step, self._now

@@ -116,7 +116,7 @@ def reader() -> Reader:
 
 
 class Rotation:
-    """Copies of one arm's program, as one program: each call is one of the next copy."""
+    """Copies of one arm's program, as one program: each call uses the next copy."""
 
     def __init__(self, copies: Sequence[Program]) -> None:
         """`copies` are opened alike, two or more."""
@@ -129,7 +129,7 @@ class Rotation:
         self._following()(mark)
 
     def finish(self) -> tuple[Check, ...]:
-        """The checks of every copy; of those of one name the worst counts."""
+        """Return the checks of every copy; of checks with one name the worst counts."""
         return tuple(check for copy in self.copies for check in copy.finish())
 
 

@@ -55,7 +55,10 @@ twice before. A nap (s) then gives the call its own time slice.
 MAX_REASON = 200
 
 PAUSE_S, MOST_PAUSE_S = 0.01, 0.25
-"""Before each call of the reference that a look is compared with: at least this, and longer than a call of the arm takes."""
+"""The least pause before each call of the reference that a look is compared with.
+
+It is longer than a call of the arm, too.
+"""
 MOST_AGAIN = 2
 """The limit of calls before a look if each call changes the next one's input.
 

@@ -76,7 +76,9 @@ def make_repeatable() -> None:
 
 
 def keep_heap() -> None:
-    """From now on glibc's malloc returns no free memory from the end of its heap; blocks of 32 MiB or more come and go as before.
+    """Make glibc's malloc return no free memory from the end of its heap.
+
+    Blocks of 32 MiB or more come and go as before.
 
     Calls may end with so much free memory there that it is returned, and the next call faults it in
     again. Which blocks happen to be last decides that: in seven processes of eight of one model it

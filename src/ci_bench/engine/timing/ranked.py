@@ -116,7 +116,10 @@ class RankedWorkload:
 
 @dataclass(kw_only=True, slots=True)
 class RankedProgram:
-    """Rank 0's program and those of the others, called together. `taken_s` holds the seconds of each rank, sample by sample."""
+    """Rank 0's program and those of the others, called together.
+
+    `taken_s` holds each rank's seconds, sample by sample.
+    """
 
     own: Program
     seat: Seat
@@ -345,7 +348,10 @@ class RankedClock:
     clock: Clock
 
     def take(self, program: Program, *, calls: int, write: Write | None = None) -> Taken:
-        """A sample; of a program of several ranks the slowest's. Nothing writes into the inputs of one of those."""
+        """Take a sample; of a program of several ranks the slowest's.
+
+        No inputs are overwritten in the latter.
+        """
         if isinstance(program, RankedProgram):
             return program.take(self.clock, calls)
         return self.clock.take(program, calls=calls, write=write)
@@ -360,9 +366,10 @@ def ranks_evidence(
 ) -> tuple[tuple[Metric, ...], dict[str, Fact]]:
     """Return what is shown of one arm's ranks, once its samples are taken. None of it gates.
 
-    Skew is by how much the slowest rank works longer in a step, outside of collectives, than the fastest (s). The time in
-    collectives is that of the rank that waits least (s), their bytes those of the rank that gives most. Efficiency is the
-    reference's step time / (ranks x this arm's).
+    Skew is how much longer the slowest rank works in a step than the fastest, outside of
+    collectives (s). The time in collectives is that of the rank that waits least (s), their bytes
+    those of the rank that passes most. Efficiency is the reference's step time / (ranks x this
+    arm's).
     """
     profiles = program.profile(device)
     busy_s = [max(0.0, one["step_s"] - one["collective_s"]) for one in profiles]

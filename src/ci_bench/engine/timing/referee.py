@@ -379,7 +379,7 @@ class Referee:
         return whole.epsilon if inside is None else inside()
 
     def _shaken(self, look: Look, size: float, *, noise: int, after: Left | None = None) -> Look:
-        """The reference's call with weights that are off by `size`, a share, and inputs that are off by one rounding.
+        """Make the reference's call with weights off by a share `size`, inputs by one rounding.
 
         Earlier steps of the row change the weights by an optimizer that loses digits (`lost_by`), all in one direction:
         they are off by that share of the change to those `after` the row, too.

@@ -51,7 +51,10 @@ SAMPLES_A_BLOCK = 2
 TIMING_SEED = 40_487
 """The seed of all arms and sides: a sample's draws depend only on its place in its block."""
 MOST_OF_IT = 0.9
-"""Of the limit of a warm-up: one that lasted so long was ended by it, a shorter one had its samples."""
+"""The share of a warm-up's limit from which the limit has ended it.
+
+A shorter one had its samples.
+"""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -255,7 +258,10 @@ class ResidentArms:
             self.untouched.accept(*OF_THE_ENGINE)
 
     def keep_busy(self, place: int, seconds: float) -> int:
-        """Call one arm as samples do, without a flush, until so much time is over. Returns how many calls that were."""
+        """Call one arm as samples do, without a flush, for this long.
+
+        Returns the number of calls.
+        """
         arm, synchronize, made = self.arms[place], synchronizer(self.context.device), 0
         with self.stopwatch.phase(Phase.SAMPLES, arm.name):
             begun = time.perf_counter()
@@ -320,7 +326,10 @@ class ResidentArms:
         return metrics, facts
 
     def _short_of_memory(self) -> Iterator[Check]:
-        """That the device's memory was short while samples were taken: each time costs milliseconds, which the code doesn't."""
+        """Report that the device's memory was short while samples were taken.
+
+        Each time costs milliseconds that are not the code's.
+        """
         if (grown := self.clock.retries() - self.retries) > 0:
             detail = f"torch's allocator freed its cache {grown} times to find room while samples were taken"
             yield Check(name=SHORT_OF_MEMORY, arm=self.arms[0].name, outcome=Outcome.UNKNOWN, detail=detail)

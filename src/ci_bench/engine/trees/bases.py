@@ -34,7 +34,10 @@ class Target:
 
     @property
     def shown(self) -> str:
-        """The ref as people write it: a branch of the remote is not the local one of its name, which may be elsewhere."""
+        """Return the ref as people write it.
+
+        A branch of the remote is not the local one of its name, which may be elsewhere.
+        """
         return self.ref.removeprefix("refs/heads/").removeprefix("refs/remotes/")
 
 

@@ -116,7 +116,10 @@ def _refuse(chosen: Chosen, *, submodules: bool) -> None:
 
 
 def _keep_tags_of(chosen: Chosen, store: Store) -> None:
-    """Of the tags those that lead to a commit of base's or head's history: versions are read from them, and no others."""
+    """Return the tags that lead to a commit of base's or head's history.
+
+    Versions are read only from them.
+    """
     asked = [
         ("for-each-ref", "--format=%(objectname) %(refname)", f"--merged={one}", "refs/tags")
         for one in (chosen.base, chosen.head)

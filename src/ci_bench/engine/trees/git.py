@@ -153,7 +153,7 @@ def top_of(folder: Path) -> Path:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a git that is not through, with all that it started: a fetch is ssh or an HTTP helper, too."""
+    """End a running git with all its processes: a fetch is ssh or an HTTP helper, too."""
     if process.returncode is None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -92,7 +92,8 @@ def packages_of(folder: Path) -> Path:
 def link_engine(folder: Path) -> Path:
     """Make a folder with only this very engine in it, for the front of a side's path.
 
-    Without it a tree that has a package `ci_bench`, as this project's own has, would be measured by another engine.
+    Without it a tree with a package `ci_bench`, such as this project's own, would be measured by
+    another engine.
     """
     folder.mkdir(exist_ok=True)
     link = folder / "ci_bench"

@@ -231,7 +231,7 @@ class Pair:
 
 @contextmanager
 def paired_sides(place: Place, *, base: str | None, setup: Setup) -> Iterator[Pair]:
-    """Prepare both sides for the block, and remove them with its end, whatever ends it.
+    """Prepare both sides for the block, and remove them at its end, whatever ends it.
 
     `base` is the commit to compare with; `None` chooses it (see `bases.choose_base`). A side whose
     set-up fails is in the pair, with its `failure`; the other one is still prepared.

@@ -132,7 +132,7 @@ class Seal:
 
 
 def seal(grounds: Iterable[Ground]) -> Seal:
-    """Seal folders as they are now. One that is not there may not come to be."""
+    """Seal folders as they are now. A missing one must stay missing."""
     marks = {ground: dict(_marks(ground)) for ground in grounds}
     return Seal(marks=marks, records={ground: tuple(_records(ground.folder)) for ground in marks})
 
