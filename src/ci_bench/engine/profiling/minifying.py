@@ -2,8 +2,9 @@
 
 Runs in a separate process: a compiler that crashes or never ends on a smaller graph affects nothing
 else, and killing the process enforces a time limit. Each smaller graph is written as soon as it
-goes wrong, so progress survives. Run as ``python -m ci_bench.engine.profiling.minifying WHOLE
-SMALLER``, both bundles; the first goes wrong, the second is written.
+goes wrong, so progress survives. Run as
+``python -m ci_bench.engine.profiling.minifying WHOLE SMALLER``, both bundles; the first goes wrong,
+the second is written.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """Run one captured graph uncompiled and compiled, and report if compiling went wrong.
 
 Every bundle contains this file. A bundle is an archive that Python runs: ``python repro-ARM.pyz``.
-The graph is source, its inputs are safetensors: nothing is unpickled. Exit codes are those of ``git
-bisect run``: 0 the compiler is right, 1 it is wrong or fails, 125 inconclusive.
+The graph is source, its inputs are safetensors: nothing is unpickled. Exit codes are those of
+``git bisect run``: 0 the compiler is right, 1 it is wrong or fails, 125 inconclusive.
 
 Outputs, gradients of all inputs that require them, and inputs after the call are compared, each
 with the root mean square of its error against the same graph in fp64. The compiled graph's error

@@ -1,9 +1,9 @@
 """Find packages that a side installed but could not import: the engine's environment hides them.
 
 An editable install by setuptools may be a hook behind the ordinary search. An installed copy in the
-engine's environment then wins; both sides would run that copy, and be found equal. Run as ``python
--m ci_bench.engine.trees.overlap ENV SITE…`` by the side's interpreter, so the answer is what its
-workers would find.
+engine's environment then wins; both sides would run that copy, and be found equal. Run as
+``python -m ci_bench.engine.trees.overlap ENV SITE…`` by the side's interpreter, so the answer is
+what its workers would find.
 """
 
 import json
