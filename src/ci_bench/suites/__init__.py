@@ -1,1 +1,4 @@
-"""What is measured: one folder per suite. Planning needs no torch; the worker's half is imported in workers only."""
+"""Benchmark suites, one folder each.
+
+Planning needs no torch; the worker's half is imported in workers only.
+"""

@@ -1,8 +1,9 @@
-"""The arms that an entry lists under `arms`: compiled forms of what it runs, in one case beside one reference.
+"""Compiled arms that an entry lists under `arms`: they run in one case next to one reference.
 
-A form is a backend of `torch.compile`, a mode of inductor, or an experiment: a way of capturing or compiling that is not
-`torch.compile` as it is. One spelling in all suites: the words of `arms`, and the arguments of `compile`, which hold for all arms
-of an entry. Reading them needs no torch; compiling, and looking a backend up, is for workers.
+A form is a backend of `torch.compile`, a mode of inductor, or an experiment, which captures or
+compiles in another way than `torch.compile`. All suites share one spelling: the words of `arms`,
+and the arguments of `compile`, which hold for all arms of an entry. Reading them needs no torch.
+Compiling, and looking up a backend, is for workers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from ci_bench.suites.user_code import resolve_backend
 INDUCTOR = "inductor"
 DEFAULT_MODE = "default"
 MODES = tuple(MODE_OPTIONS)
-"""The modes of `torch.compile`, which are inductor's alone."""
+"""The modes of `torch.compile`, which only inductor has."""
 MODES_WITH_CUDA_GRAPHS = frozenset({"reduce-overhead", "max-autotune"})
 MOST_OF_A_NAME = 80
 """Characters of an arm's name; what is longer ends in a digest."""
@@ -43,13 +44,13 @@ class Experiment(StrEnum):
     TORCHSCRIPT_SCRIPT = "torchscript-script"
     """`torch.jit.script`."""
     OVERHEAD = "overhead"
-    """Capture alone: dynamo, its graphs run as they are."""
+    """Only capture: dynamo runs its graphs as they are."""
     COVERAGE = "coverage"
     """The same with AOTAutograd behind it, and how much of a step ran inside the graphs."""
 
     @property
     def by_dynamo(self) -> bool:
-        """Whether it is `torch.compile` with other settings, so that it can take a whole step."""
+        """Return true for `torch.compile` with other settings, which can take a whole step."""
         return self in {Experiment.OVERHEAD, Experiment.COVERAGE}
 
 
@@ -85,7 +86,7 @@ class CompiledArm:
 
     @property
     def experiment(self) -> Experiment | None:
-        """Which experiment it is; `None` for a backend of `torch.compile`."""
+        """Return the experiment; `None` for a backend of `torch.compile`."""
         return Experiment(self.backend) if self.backend in set(Experiment) else None
 
     def as_params(self) -> dict[str, Any]:
@@ -109,7 +110,7 @@ def joined(*marks: str | None) -> str:
 
 
 def option_marks(options: Mapping[str, Any]) -> Iterator[str]:
-    """Options as they stand in an arm's name: ``max_autotune:true``."""
+    """Options as an arm's name has them: ``max_autotune:true``."""
     for name, value in sorted(options.items()):
         text = str(value).lower() if isinstance(value, bool) else str(value)
         yield f"{name}:{''.join(letter if letter.isalnum() or letter in '._-' else '_' for letter in text)}"
@@ -121,7 +122,10 @@ def read_arm(word: str | Mapping[str, Any], usual: Mapping[str, Any] | None = No
 
 
 def arguments_of(word: str | Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of an item of `arms`, those of the entry's `compile` where the item has none; the default mode is none."""
+    """Return the arguments of an item of `arms`, by default those of the entry's `compile`.
+
+    The default mode counts as no mode.
+    """
     if isinstance(word, str):
         word = {"mode": word} if word in MODES else {"backend": word}
     merged = {**usual, **word, "mode": word.get("mode", usual.get("mode"))}
@@ -211,13 +215,14 @@ def compiled(
     whole: bool = True,
     apart: str = "",
 ) -> Callable[..., Any]:
-    """A function under `torch.compile` as an arm has it; `fullgraph` and `dynamic` are what the suite asks for by itself.
+    """Compile a function with `torch.compile` as an arm requires.
 
-    A call of it is a `whole` step, or one of many. Where CUDA graphs may be behind a whole one, each call begins a step: what the
-    call before returned may be overwritten. `apart` as in `kept_apart`.
+    `fullgraph` and `dynamic` are the suite's own arguments. A call of the function is a `whole`
+    step, or one of many. If CUDA graphs may run a whole step, each call starts a step: it may
+    overwrite the results of the previous call. `apart` as in `kept_apart`.
 
     Raises:
-        LookupError: there is no such backend.
+        LookupError: the backend does not exist.
         Unsupported: the backend needs a package that is not installed here.
     """
     import torch
@@ -238,7 +243,10 @@ def compiled(
 
 
 def compile_arguments(arm: CompiledArm, *, dynamic: bool | None = None, apart: str = "") -> dict[str, Any]:
-    """What `torch.compile` is called with. It takes a mode or options: with both, the mode becomes the options it stands for."""
+    """Arguments for `torch.compile`.
+
+    It takes a mode or options: with both, the mode becomes the options it stands for.
+    """
     options = typed_options({**(MODE_OPTIONS[arm.mode or DEFAULT_MODE] if arm.options else {}), **arm.options})
     return {
         "backend": kept_apart(backend_of(arm), apart),
@@ -273,7 +281,7 @@ def kept_apart(backend: str | Callable[..., Any], apart: str) -> str | Callable[
 
 @dataclass(frozen=True, kw_only=True)
 class _KeptApart:
-    """A backend that equals others of the same word alone."""
+    """A backend that equals only backends of the same word."""
 
     backend: Callable[..., Any]
     apart: str
@@ -297,9 +305,10 @@ RECOMPILES = 8
 
 
 def allow_compilations(programs: int) -> None:
-    """Each program its own share of dynamo's limit per code object, as all that are open at once run the same code.
+    """Give each program its own share of dynamo's limit per code object.
 
-    Beyond the limit dynamo runs eagerly, and an arm would be timed as something that it is not.
+    All programs run the same code. Beyond the limit dynamo runs eagerly, and the arm would be timed
+    as something else.
     """
     from torch._dynamo import config
 

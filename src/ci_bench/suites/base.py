@@ -35,11 +35,11 @@ BUILT_IN = {
 }
 PLUGIN_GROUP = "ci_bench.suites"
 ATTACHMENTS = "attachments"
-"""The folder in a case's scratch folder whose files are kept beside the results."""
+"""The folder in a case's scratch folder whose files are kept next to the results."""
 
 
 class StageKind(StrEnum):
-    """What one worker process does for one case."""
+    """The job of one worker process for one case."""
 
     PREPARE = "prepare"
     """Fetch and tokenise once; the only stage that may use the network."""
@@ -48,13 +48,13 @@ class StageKind(StrEnum):
     VERIFY = "verify"
     """Gather the suite's own evidence that the arms compute the same."""
     SEEDS = "seeds"
-    """Train over seeds; only where base and head start a training from other weights, and seeds alone can tell them apart."""
+    """Train over seeds; only if the sides start from other weights: only seeds compare these."""
     ROUNDING = "rounding"
     """Measure more of what rounding does to a training; only where what `verify` measured leaves a side's parity in doubt."""
     TIME = "time"
     """Time all arms in turns."""
     ALONE = "alone"
-    """One arm by itself: peak memory and compile latency."""
+    """Run one arm in its own process: peak memory and compile latency."""
     RUN = "run"
     """Run what measures itself, and read what it says."""
     EXPLAIN = "explain"
@@ -78,9 +78,10 @@ class Cache(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SizeLimits:
-    """What a search for the largest batch may try: `most` rows, in `memory_bytes`; `None` is `share` of the device's memory.
+    """Limits of a search for the largest batch: `most` rows, in `memory_bytes`.
 
-    On the CPU the device's memory is the machine's, or the container's where that has less.
+    `None` is `share` of the device's memory. On the CPU that is the machine's memory, or the
+    container's if that has less.
     """
 
     most: int = 1024
@@ -90,11 +91,11 @@ class SizeLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
-    """One worker's job: a kind, the arms it needs, and the launches in which it takes place (`None`: every launch).
+    """One worker's job: a kind, the arms it needs, and its launches (`None`: every launch).
 
-    `exclusive` says that it asks for something of the device as a whole, so that the other side must not be there meanwhile.
-    `processes` are the ranks that do it together. `limits` are those of a stage of the kind `StageKind.SIZE`. `provisional` is
-    the engine's word to one of the kind `StageKind.VERIFY`: `Context.provisional`.
+    An `exclusive` stage uses the device as a whole, so the other side must not run meanwhile.
+    `processes` are the ranks that do the job. `limits` are for `StageKind.SIZE`. `provisional`
+    becomes `Context.provisional` in `StageKind.VERIFY`.
     """
 
     kind: StageKind
@@ -107,21 +108,22 @@ class Stage:
     provisional: bool = False
 
     def takes_place_in(self, launch: int) -> bool:
-        """Whether the stage belongs to a launch (counted from 0)."""
+        """Return true if the stage belongs to a launch (counted from 0)."""
         return self.launches is None or launch in self.launches
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Computed:
-    """What one arm computed while it was verified, to be held against what it computes on the other side.
+    """Results of one arm from verification, to be compared with those of the other side.
 
-    `outputs` are the tensors of the plain run by name, on any device: outputs, and in training the loss and the gradients. What
-    rounding does to them is measured, not assumed: `runs` are the same tensors of runs whose numbers were shaken by a rounding
-    of `epsilon` (half the distance from 1 to the next number of the format) or summed in another order, `jolts` those of runs
-    that were shaken harder (`numerics.jolt_of`), for kinks, `truth` those in fp64. Without any only the format's own roundings
-    are allowed for. `start` and `inputs` are the digests of the weights and of the inputs (`ci_bench.suites.digests`), by name
-    and in their order; `generators` are the states of the random generators after the run, empty where it draws no random
-    numbers.
+    `outputs` are the tensors of the plain run by name, on any device: outputs, and in training the
+    loss and the gradients. The effect of rounding is measured, not assumed. `runs` are the same
+    tensors of runs whose numbers were shaken by a rounding of `epsilon` (half the distance from 1
+    to the next number of the format) or summed in another order. `jolts` are those of runs that
+    were shaken harder (`numerics.jolt_of`), for kinks; `truth` those in fp64. Without any of them,
+    only the format's own roundings are allowed. `start` and `inputs` are the digests of the weights
+    and of the inputs (`ci_bench.suites.digests`), by name and in their order. `generators` are the
+    states of the random generators after the run, empty if it draws no random numbers.
     """
 
     arm: str
@@ -136,7 +138,7 @@ class Computed:
 
 
 def keep_nothing(_: Computed) -> None:
-    """For workloads that nobody compares with another side."""
+    """Ignore the results; for workloads that are not compared with another side."""
 
 
 Claim = Callable[[str, str, Mapping[str, Any], Computed], None]
@@ -159,7 +161,7 @@ class Ranks(Protocol):
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of ranks."""
 
     def order(self, order: Mapping[str, Any]) -> None:
         """Of rank 0: have the workload of every other rank `follow` an order, while this one does its own part."""
@@ -167,18 +169,18 @@ class Ranks(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Context:
-    """What the engine tells a workload. `device` is a torch device string; `scratch` is a folder shared by the case's stages."""
+    """The engine's side of a workload: `device` for torch; the case's stages share `scratch`."""
 
     device: str
     scratch: Path
     progress: Callable[[str, int, int], None]
-    """Called with arm, done and total while a long stage goes on."""
+    """Called with arm, done and total during a long stage."""
     launch: int = 0
     """The number of the launch, from 0: samples that a workload takes itself belong to it."""
     keep: Callable[[Computed], None] = keep_nothing
-    """Called in `verify` with what the case's reference arm (or the arm under test) computed: it is held against base's.
+    """Called in `verify` with the results of the case's reference arm (or of the arm under test).
 
-    The tensors are read before it returns. What is kept last counts.
+    They are compared with base's. The tensors are read before it returns. The last call counts.
     """
     claim: Claim = claim_nothing
     """Called in `verify` with what passes a check by the rule of numbers. The tensors are read before it returns.
@@ -186,17 +188,17 @@ class Context:
     A process without code of the tree compares them again. The worse answer counts.
     """
     cuda_graph: bool = False
-    """Whether steps that are timed are captured in CUDA graphs, every arm's, so that they have to be built for that."""
+    """True if the timed steps of every arm are built for, and captured in, CUDA graphs."""
     ranks: Ranks | None = None
     """The processes of the stage, where it has several."""
     largest_batch: int | None = None
-    """How many rows a stage of the kind `StageKind.SIZE` found to fit; `None` where none was asked for, or before it."""
+    """The number of rows that a stage of the kind `StageKind.SIZE` found to fit; else `None`."""
     provisional: bool = False
-    """Whether `verify` may measure as little of rounding as can settle parity; a stage of `StageKind.ROUNDING` can follow."""
+    """True if `verify` may measure little rounding; a stage of `StageKind.ROUNDING` can follow."""
 
     @property
     def attachments(self) -> Path:
-        """A folder for files that are kept beside the run's results when the stage ends well (`engine.attachments`)."""
+        """A folder for files kept next to a successful stage's results (`engine.attachments`)."""
         folder = self.scratch / ATTACHMENTS
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -204,10 +206,10 @@ class Context:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """What one stage found out. `facts` are properties of the case that no verdict depends on, such as its parameter count.
+    """Findings of one stage. `facts` are properties of the case, such as its parameter count.
 
-    The engine fills in `outputs`, from what was given to `Context.keep`, `claims`, from `Context.claim`, `spent`, where the
-    stage's time went, and `profiles`.
+    No verdict depends on facts. The engine fills in `outputs` from `Context.keep`, `claims` from
+    `Context.claim`, `spent`, the breakdown of the stage's time, and `profiles`.
     """
 
     metrics: tuple[Metric, ...] = ()
@@ -227,27 +229,28 @@ class Unsupported(Exception):  # noqa: N818 - it is a reason to skip, not an err
 
 
 class NotMeasured(Exception):  # noqa: N818 - it names an outcome
-    """What is measured went wrong, and the message says all there is to say: no traceback of the suite is added to the log."""
+    """The benchmark failed, and the message explains it fully: the log gets no traceback."""
 
     status = Status.FAILED
 
 
 class Compiler(StrEnum):
-    """What translates an arm's step before it runs at full speed."""
+    """The compiler that translates an arm's step before it runs at full speed."""
 
     NONE = "none"
     DYNAMO = "dynamo"
     """`torch.compile`: graphs, breaks and recompiles are counted, and an arm without a graph fails the check `compiled`."""
     OTHER = "other"
-    """TorchScript, export, a plugin's own: only the latency of the first call tells of it."""
+    """TorchScript, export, a plugin's own: only the latency of the first call shows it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """A stretch of a step that is timed by itself too, as the metric `metric` (``forward_time``).
+    """A stretch of a step that is also timed separately, as the metric `metric` (``forward_time``).
 
-    Its seconds are divided by `per` (the tokens of a decoding loop, say) and process `items` rows, images or tokens. One that is
-    `on_host` gives the device nothing to do: a GPU's clock need not see it.
+    Its seconds are divided by `per` (such as the tokens of a decoding loop). They process `items`
+    rows, images or tokens. A part that is `on_host` gives a GPU nothing to do: its clock need not
+    see it.
     """
 
     metric: str
@@ -265,11 +268,11 @@ def no_mark() -> None:
 
 
 class Program(Protocol):
-    """One arm, built and ready. `items` is how many rows, images or tokens a step processes, `None` where that means nothing.
+    """One arm, built and ready.
 
-    One that has something to take down may have `close`, which is called once nobody calls it any more.
-
-    `parts` may be empty; what comes after the last mark belongs to the step, but to no part.
+    `items` is the number of rows, images or tokens of a step, `None` if that means nothing. A
+    program with resources to release may have `close`, which is called after its last step. `parts`
+    may be empty; work after the last mark belongs to the step, but to no part.
     """
 
     items: int | None
@@ -284,13 +287,14 @@ class Program(Protocol):
 
 
 class Refereed(Program, Protocol):
-    """A program whose timed calls can be held against the reference arm's: what a `Program` may have besides.
+    """A program whose timed calls can be compared with those of the reference arm.
 
-    At calls that nobody knows ahead, the engine refreshes the inputs outside the clock, times one call as it times all, and looks
-    at what the call left. At the end of the launch the reference arm's program does the same from the same seeds. Tensors are
-    torch's; `learns` says that steps change what later ones compute from (a training), `epsilon` is the precision's rounding.
-    `memory` is the longest memory of an optimizer (Adam's second beta), whose divisor loses digits: 0 where there is none.
-    `unrefereed` says why an arm cannot be held against the reference; empty where it can.
+    At unpredictable calls, the engine refreshes the inputs outside the clock, times one call like
+    all others, and reads its results. At the end of the launch the reference arm's program does the
+    same from the same seeds. Tensors are torch's. `learns` means that steps change what later steps
+    compute from (a training). `epsilon` is the precision's rounding, `memory` the longest memory of
+    an optimizer (Adam's second beta), whose divisor loses digits, or 0. `unrefereed` explains why
+    an arm cannot be compared; empty if it can.
     """
 
     learns: bool
@@ -307,13 +311,13 @@ class Refereed(Program, Protocol):
     def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Any] | None = None, shaken: int = 0) -> bool:
         """Have the next calls compute from inputs drawn from `seed`: the same values for every arm of the case.
 
-        They lie in new memory (`moved`), or in that of the inputs of the call before. Takes on a `state`, where one is given.
-        `shaken` other than 0 is the seed of a rounding's worth of noise on floating inputs. Returns whether the values are others
-        than before.
+        They are in new memory (`moved`), or in that of the previous call's inputs. Takes over a
+        `state` if one is given. `shaken` other than 0 is the seed of a rounding's worth of noise on
+        floating inputs. Returns true if the values changed.
         """
 
     def outputs(self) -> dict[str, Any]:
-        """What the last call left, itself and no copy: ``outputs.…``, ``loss``, ``gradients.NAME``, ``weights.NAME``."""
+        """Last results, uncopied: ``outputs.…``, ``loss``, ``gradients.NAME``, ``weights.NAME``."""
 
     def resume(self) -> None:
         """Go back to the prepared inputs. Weights stay as they are."""
@@ -329,10 +333,11 @@ class Altered(Refereed, Protocol):
         """The tensors that the next calls compute from, and no copies."""
 
     def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
-        """Prepare a write of a few other values, drawn by `seed`, into the inputs of the last `refresh`, where they lie.
+        """Prepare a write of a few other values, drawn by `seed`, into the last `refresh`'s inputs.
 
-        The same values for every arm of the case. What is returned takes a few microseconds, but with `whole` writes all of them.
-        `shaken` is as in `refresh`. `None`: nothing can be written.
+        Every arm of the case gets the same values, in place. The returned function takes a few
+        microseconds, but with `whole` it writes all values. `shaken` is as in `refresh`. `None`:
+        nothing can be written.
         """
 
 
@@ -357,7 +362,7 @@ class Ranked(Workload, Protocol):
     """A case in each of several processes, in stages that have them (`Stage.processes`)."""
 
     def spans(self, arm: str) -> bool:
-        """Whether all ranks run an arm together. The others wait while rank 0 runs one that they don't."""
+        """Return true if all ranks run an arm together; otherwise the others wait for rank 0."""
 
     def follow(self, order: Mapping[str, Any]) -> None:
         """In every rank but the first: do this process's part of what rank 0 ordered (`Ranks.order`)."""
@@ -374,11 +379,11 @@ class Sized(Workload, Protocol):
     """A case whose batch may be of any size, in stages of the kind `StageKind.SIZE`."""
 
     def open_sized(self, arm: str, rows: int) -> Program:
-        """A fresh program of so many rows. Raises `Unsupported` where the case has a fixed batch."""
+        """A fresh program of this size. Raises `Unsupported` if the case has a fixed batch."""
 
 
 class TrainingOverSeeds(Protocol):
-    """A case in a worker process whose trainings can be had over seeds, in stages of the kind `StageKind.SEEDS`."""
+    """A case in a worker process that can train over seeds, in stages of kind `StageKind.SEEDS`."""
 
     def train_over_seeds(self, arms: tuple[str, ...]) -> Evidence:
         """The parity evidence of whole trainings over seeds: of each the reference, and the reference from another start."""
@@ -403,11 +408,12 @@ class HubModel:
 class Suite(Protocol):
     """The half of a suite that needs no torch.
 
-    `worker` names the worker's module. `preload` are the modules that the process behind a launch imports once; a suite that
-    computes with torch names it here, and may have `preload_of`, which names those of one case (`modules_of`). A plugin's suite
-    may have `options_schema`, the JSON Schema of one of its entries. Any suite may have `exports`, the forms of its own that
-    results can be written in (`find_exporters`). A built-in one whose plan reads files of the tree has `reads`, which names those
-    of an entry (`plans_from_tree`). One whose models may come from the hub has `hub_models`, which names those of a case.
+    `worker` names the worker's module. `preload` are the modules that the process behind a launch
+    imports once, such as torch. `preload_of` may name those of one case (`modules_of`). A plugin's
+    suite may have `options_schema`, the JSON Schema of one of its entries. Any suite may have
+    `exports`, its custom output formats for results (`find_exporters`). A built-in suite whose plan
+    reads files of the tree names them in `reads` (`plans_from_tree`). A suite whose models may come
+    from the hub names those of a case in `hub_models`.
     """
 
     name: str
@@ -421,11 +427,11 @@ class Suite(Protocol):
         """The worker jobs of a case, in order."""
 
     def needs_network(self, case: Case) -> bool:
-        """Whether preparing may have to download."""
+        """Return true if preparing may have to download."""
 
 
 COMPILING = ("torch._dynamo.backends.common", "torch._inductor.compile_fx")
-"""What the first `torch.compile` in a process imports, whatever the backend; for `Suite.preload`."""
+"""Modules that any first `torch.compile` in a process imports; for `Suite.preload`."""
 
 
 def modules_of(suite: Suite, case: Case) -> tuple[str, ...]:
@@ -448,9 +454,10 @@ def find_suite(name: str) -> Suite:
 
 
 def find_metrics() -> Mapping[str, MetricKind]:
-    """What engine and built-in suites declare of their metrics, by name; a suite's package has `METRICS`. Imports no plan.
+    """Metrics that the engine and built-in suites (`METRICS`) declare, by name. Imports no plan.
 
-    Plugins declare none: what judges their results need not have them installed. Thresholds for theirs are the configuration's.
+    Plugins declare none: the process that judges their results need not have them installed. The
+    configuration sets thresholds for theirs.
     """
     packages = (import_module(target.partition(".plan")[0]) for target in BUILT_IN.values())
     declared = (kind for package in packages for kind in getattr(package, "METRICS", ()))
@@ -458,9 +465,9 @@ def find_metrics() -> Mapping[str, MetricKind]:
 
 
 def plans_from_tree(name: str, options: Mapping[str, Any]) -> bool:
-    """Whether the cases of an entry are known only where the measured tree is.
+    """Return true if the cases of an entry are known only next to the measured tree.
 
-    That is so for a plugin, and for an entry whose plan reads files, wherever these lie here.
+    This holds for a plugin, and for an entry whose plan reads files, even readable ones.
     """
     if name not in BUILT_IN:
         return True
@@ -469,9 +476,10 @@ def plans_from_tree(name: str, options: Mapping[str, Any]) -> bool:
 
 
 def find_exporters() -> "dict[str, Exporter]":
-    """What `convert --to` can write of results documents alone, by name: what suites declare as ``{name: "module:function"}``.
+    """Formats that `convert --to` can write from only a results document, by name.
 
-    Raises `UnknownSuite` where a plugin cannot be imported.
+    Suites declare ``{name: "module:function"}``. Raises `UnknownSuite` if a plugin cannot be
+    imported.
     """
     plugins = (_load(entry) for entry in _installed())
     suites = (*map(find_suite, BUILT_IN), *plugins)
@@ -500,16 +508,16 @@ def plugin_names() -> tuple[str, ...]:
 
 
 def _installed() -> "EntryPoints":
-    """What installed packages register; whoever uses built-in suites alone is spared the search, and its imports."""
+    """Entry points of installed packages; built-in suites skip the search and its imports."""
     from importlib.metadata import entry_points
 
     return entry_points(group=PLUGIN_GROUP)
 
 
 def _may_be_installed() -> bool:
-    """Whether a package on the path names our group at all: a look at files, where asking takes longer than what is asked about.
+    """Return true if a package on the path may name our group; asking itself takes longer.
 
-    What cannot be looked into, a path that is no folder or a finder of distributions that is not Python's, may hold one.
+    A path that is not a folder, or a finder of distributions other than Python's, may hold one.
     """
     if any(hasattr(finder, "find_distributions") and finder is not PathFinder for finder in sys.meta_path):
         return True

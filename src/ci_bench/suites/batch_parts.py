@@ -1,8 +1,9 @@
-"""The rows that one of several processes has of a batch, and how what it computes of them makes the whole. Imports torch.
+"""Rows of a batch in each of several processes, and how their results make the whole.
 
-One process computes a batch, several compute parts of it. What a part gives stands for some of the whole's rows, or is a mean or
-a sum over them; which of these is found out by one process, on the whole and on its parts, since only the model's author knows.
-Where it is none of these (batch norm: a row's result depends on the others), several processes cannot compute what one does.
+One process computes a batch, several compute parts of it. The value of a part stands for some rows
+of the whole, or is a mean or a sum over them. Only the model's author knows which, so one process
+finds out by computing the whole and its parts. A value may be none of these: with batch norm, a
+row's result depends on the others. Several processes cannot compute such a batch. Imports torch.
 """
 
 import json
@@ -25,7 +26,7 @@ Left = Mapping[str, Tensor]
 
 
 class Kind(StrEnum):
-    """What a part's value is of the whole's."""
+    """The relation of a part's value to the whole's."""
 
     ROWS = "rows"
     """Its rows."""
@@ -39,7 +40,10 @@ class Kind(StrEnum):
     """A sum over its rows, divided by the root of how many they are."""
 
     def weight(self, own: int, rows: int) -> float:
-        """What the value of a part of `own` rows is multiplied by, for all parts to add up to the whole of `rows`."""
+        """Return the factor for the value of a part of `own` rows.
+
+        With it all parts add up to the whole of `rows`.
+        """
         return {Kind.MEAN: own / rows, Kind.ROOT: math.sqrt(own / rows)}.get(self, 1.0)
 
 
@@ -50,7 +54,10 @@ OWN_MASKS = "it draws random numbers, and each process has its own"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """How parts of a batch of `rows` make its whole; `is_random` says that a step draws random numbers."""
+    """Relations between parts of a batch of `rows` and its whole.
+
+    `is_random` means that a step draws random numbers.
+    """
 
     rows: int
     kinds: Mapping[str, Kind]
@@ -62,7 +69,7 @@ class Found:
 
 
 def read_found(scratch: Path) -> Found:
-    """What preparing found."""
+    """Read the findings of the stage that prepared."""
     values = json.loads((scratch / FOUND).read_text())
     kinds = {name: Kind(kind) for name, kind in values["kinds"].items()}
     return Found(rows=int(values["rows"]), kinds=kinds, is_random=bool(values["is_random"]))
@@ -83,7 +90,7 @@ class Part:
 
     @property
     def own(self) -> int:
-        """How many they are."""
+        """The number of rows."""
         first, end = self.bounds
         return end - first
 
@@ -97,7 +104,10 @@ class Part:
         return pytree.tree_map(own, tree)
 
     def factor(self, kind: Kind) -> float:
-        """What a rank's own loss is multiplied by, so that the mean of all ranks' gradients is that of the whole loss."""
+        """Return the factor for a rank's own loss.
+
+        It makes the mean of all ranks' gradients that of the whole loss.
+        """
         return self.count * kind.weight(self.own, self.rows)
 
 
@@ -109,10 +119,12 @@ def parts_of(rows: int, count: int) -> tuple[Part, ...]:
 
 
 def find_kinds(whole: Left, parts: Sequence[Left], places: Sequence[Part], epsilon: float) -> dict[str, Kind]:
-    """What each value of the parts is of the whole's, by name; all were computed by one process, with roundings of `epsilon`.
+    """Find the relation of each value of the parts to the whole's, by name.
+
+    One process computed all of them, with roundings of `epsilon`.
 
     Raises:
-        Unsupported: a value is nothing of what `Kind` has.
+        Unsupported: a value fits no `Kind`.
     """
     tolerance = math.sqrt(epsilon)
     found = {}
@@ -162,7 +174,10 @@ class Together:
     device: str
 
     def whole(self, left: Left) -> dict[str, Tensor]:
-        """What one process would have. A collective; names and shapes have to be those that `kinds` were found for."""
+        """Return the values that one process would have.
+
+        A collective; names and shapes must be those for which `kinds` were found.
+        """
         return {name: self._whole(self.kinds[name], value) for name, value in left.items() if name in self.kinds}
 
     def _whole(self, kind: Kind, value: Tensor) -> Tensor:
@@ -191,6 +206,9 @@ def gathered_rows(value: Tensor, part: Part, ranks: Ranks) -> Tensor:
 
 
 def combined(run: Callable[[Any], Left], batch: Any, rows: int, count: int, *, epsilon: float) -> dict[str, Kind]:
-    """How parts of a batch make its whole, by what `run` computes of a batch. Raises `Unsupported`."""
+    """Find how parts of a batch make its whole, by the results of `run` on a batch.
+
+    Raises `Unsupported`.
+    """
     places = parts_of(rows, count)
     return find_kinds(run(batch), [run(place.cut(batch)) for place in places], places, epsilon)

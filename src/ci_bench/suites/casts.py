@@ -1,7 +1,8 @@
-"""Other precisions of models and tensors, in which complex numbers stay complex. Imports torch.
+"""Casts of models and tensors to other precisions, in which complex numbers stay complex.
 
-``module.to(torch.bfloat16)`` and ``module.to(torch.float64)`` turn complex weights into real ones: the model that is measured, or
-taken for the truth, is another one then. There is no complex type of 16 bits in wide use, so complex numbers keep theirs.
+``module.to(torch.bfloat16)`` and ``module.to(torch.float64)`` turn complex weights into real ones.
+The measured model, or the truth, would then be a different model. No complex type of 16 bits is in
+wide use, so complex numbers keep theirs. Imports torch.
 """
 
 import torch

@@ -1,9 +1,10 @@
-"""How much of a step runs inside the graphs that dynamo captured: the share of its operators, and of their time.
+"""Share of a step's operators, and of their time, that run inside the graphs that dynamo captured.
 
-The graphs of the experiment `coverage` run as they were captured, forward and backward, each call under a label. torch's profiler
-sees one step; an operator counts where no other operator called it, and as captured where a label is above it. Time is the
-device's where there is one, else the host's, of operators alone: what Python does between them belongs to neither side. The
-dynamo runner's `--coverage` asks the same (`torch._dynamo.profiler`). Imported by workers only.
+The graphs of the experiment `coverage` run as they were captured, forward and backward, each call
+under a label. torch's profiler records one step. An operator counts if no other operator called it,
+and as captured if a label is above it. Time is the device's if there is one, else the host's, and
+only of operators: Python's work between them belongs to neither side. The dynamo runner's
+`--coverage` measures the same (`torch._dynamo.profiler`). Imported by workers only.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +19,10 @@ OPERATORS = ("aten::", "torchvision::", "prims::", "quantized::", "mkldnn::")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Coverage:
-    """What a step did, inside captured graphs and in all: calls of graphs, operators, and their microseconds."""
+    """Work of a step, inside captured graphs and in all.
+
+    It has the calls of graphs, the operators, and their microseconds.
+    """
 
     graph_calls: int
     captured: int

@@ -1,8 +1,8 @@
-"""How dynamo treats DDP, as one arm has it: `torch._dynamo.config.optimize_ddp`. For workers.
+"""Dynamo's treatment of DDP in one arm: `torch._dynamo.config.optimize_ddp`. For workers.
 
-torch reads the mode where DDP is made, and whenever it compiles something below it, in whichever call that may be. So a mode
-holds while an arm is built and while it steps, and nowhere else: other arms step in the same process, and what one has compiled
-is kept from them (`arms.kept_apart`).
+torch reads the mode when DDP is made, and whenever it compiles something below it, in any call. So
+a mode holds only during an arm's build and its steps. Other arms step in the same process, and must
+not see what one arm has compiled (`arms.kept_apart`).
 """
 
 from collections.abc import Callable, Iterator
@@ -19,10 +19,10 @@ BUCKET_MIB = 25
 
 
 def optimizing_ddp(layout: Layout) -> AbstractContextManager[None]:
-    """A layout's mode holds inside of it: where DDP is made, and in forward and backward passes. Nothing, where it has none.
+    """Apply a layout's mode: when DDP is made, and in forward and backward passes.
 
-    With ``python_reducer`` compiled autograd is on, as torch wants it to be: the exchange is part of the backward pass that it
-    captures.
+    Nothing changes if the layout has none. With ``python_reducer`` compiled autograd is on, as
+    torch requires: the exchange is part of the backward pass that it captures.
     """
     if layout.optimize_ddp is None:
         return nullcontext()
@@ -70,7 +70,7 @@ def _in_python_reducer(layout: Layout) -> Iterator[None]:
 
 
 def _trace_ddp(*, through: bool) -> None:
-    """Whether dynamo traces through DDP's own functions, or leaves them alone."""
+    """Make dynamo trace `through` DDP's own functions, or skip them."""
     from torch._dynamo import trace_rules
 
     listed: set[str] = trace_rules.LEGACY_MOD_INLINELIST

@@ -1,4 +1,4 @@
-"""Digests of tensors: what tells whether two sides start from the same weights and compute from the same inputs.
+"""Digests of tensors: they show if two sides start from the same weights and inputs.
 
 SHA-256 over the format, and the bytes in C order. Shapes are left out: a weight that is only viewed in another shape is the same
 weight. `checksum` is a quick one for comparisons within a process. Imports torch; for worker processes.
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 WORD, WORDS = 8, 1 << 18
-"""Bytes of a word, and how many words a checksum reads at once: 2 MiB."""
+"""Bytes of a word, and the number of words that a checksum reads in one pass: 2 MiB."""
 GOLDEN, MIXER, STEP = -0x61C8864680B583EB, -0x40A7B892E31B1A47, 0x5851F42D4C957F2D
 """Odd numbers of 64 bits: SplitMix64's, and Knuth's multiplier for MMIX."""
 
@@ -36,14 +36,15 @@ def digest(value: Tensor) -> str:
 
 
 def digests(named: Iterable[tuple[str, Tensor]]) -> dict[str, str]:
-    """The digest of each, by name and in their order: of ``model.named_parameters()``, say."""
+    """Return the digest of each tensor by name, in order, as of ``model.named_parameters()``."""
     return {name: digest(value) for name, value in named}
 
 
 def checksum(value: Tensor) -> int:
-    """Return a checksum of a tensor's bytes, computed where it lies: its 64-bit words times odd numbers, modulo 2^64.
+    """Return a checksum of a tensor's bytes: its 64-bit words times odd numbers, modulo 2^64.
 
-    An odd number has an inverse modulo 2^64, so that a change of one word always shows; of several, with a chance of 1 in 2^64.
+    It is computed on the tensor's device. An odd number has an inverse modulo 2^64, so a change of
+    one word always shows; a change of several shows except with a chance of 1 in 2^64.
     """
     value = value.detach()
     if value.layout is not torch.strided:

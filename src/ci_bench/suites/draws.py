@@ -1,14 +1,16 @@
-"""Do two programs compute the same from other random numbers? A test over seeds, for what cannot be aligned. Imports torch.
+"""A test over seeds: do two programs compute the same from other random numbers? Imports torch.
 
-A compiler that draws its own dropout masks is right, and agrees with eager in no step. Where everything else was shown to
-agree (without dropout, by the rule of numbers), what is left is the masks. Both programs run from the same start under many
-seeds, and three figures of each tensor are compared by Welch's t test, over all tensors with Bonferroni's correction: its size
-along one draw of the reference, its norm, and the distance between two draws, whose square is the variance that masks cause.
-Masks that never change, repeat, are missing, or drop another share move these. A backward pass under another mask than the
-forward pass hardly does: its gradients are not those of the loss, which the loss itself shows a little further along them
-(`slope_ratio`).
+It is for programs whose random numbers cannot be aligned. A compiler that draws its own dropout
+masks is right, and agrees with eager in no step. If everything else was shown to agree (without
+dropout, by the rule of numbers), only the masks remain to be tested. Both programs run from the
+same start under many seeds. Three figures of each tensor are compared by Welch's t test, over all
+tensors with Bonferroni's correction. They are its size along one draw of the reference, its norm,
+and the distance between two draws, whose square is the variance that masks cause. Masks that never
+change, repeat, are missing, or drop another share move these. A backward pass under another mask
+than the forward pass hardly does: its gradients are not those of the loss, which the loss itself
+shows a little further along them (`slope_ratio`).
 
-Owns the figures and the tests. What is run, and from which start, is the suite's.
+This module has the figures and the tests. The suite chooses the run and its start.
 """
 
 import math
@@ -25,30 +27,36 @@ from torch.nn import functional
 from ci_bench.special_functions import stdtr
 
 SEEDS = 32
-"""Of each program, in pairs: half the share of dropped units is told from the whole one by 16 distances."""
+"""Seeds of each program, in pairs.
+
+With 16 distances the test distinguishes half the share of dropped units from the whole one.
+"""
 FALSE_ALARM = 1e-4
-"""How often the same computation is called another one."""
+"""The rate at which equal computations are reported as different."""
 FEWEST = 4
 """Figures of each program, below which nothing is tested."""
 
 STEP_ALONG = 0.01
-"""How far along its gradient the loss is looked at, as a share of the loss and of the weights."""
+"""Step along the gradient to read the loss, as a share of the loss and of the weights."""
 SLOPES_APART, TIMES_REFERENCE = 0.02, 3.0
-"""How far a median slope may be off its gradient: a share, or as many times as the reference's."""
+"""Limits on a median slope's deviation: a share, or a multiple of the reference's."""
 DROPPING = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
-"""What drops in `torch.nn.functional`; attention does, too."""
+"""Functions of `torch.nn.functional` that drop units; attention does, too."""
 ATTENTION = functional.scaled_dot_product_attention
 
 ALIKE = 0.01
-"""What is this share of a spread away from the reference was computed with the same random numbers."""
+"""The share of a spread within which results count as drawn from the same random numbers."""
 
 Left = Mapping[str, Tensor]
-"""What one step left, by name, on the host."""
+"""Results of one step, by name, on the host."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Draws:
-    """What a program left under many seeds, as figures by tensor; `direction` is one draw of the reference, for both programs."""
+    """Results of a program under many seeds, as figures by tensor.
+
+    `direction` is one draw of the reference, for both programs.
+    """
 
     direction: Left
     along: dict[str, list[float]] = field(default_factory=dict)
@@ -75,7 +83,10 @@ def distance(one: Left, other: Left, name: str) -> float:
 
 
 def drawn_alike(left: Left, own: Left, spread: Mapping[str, float]) -> bool:
-    """Whether most of what other draws move (`spread`, by name) is the same: the same random numbers, which explain nothing."""
+    """Return true if most tensors that other draws move (`spread`, by name) are the same.
+
+    Then the random numbers are the same, and explain nothing.
+    """
     moved = [name for name, width in spread.items() if width > 0]
     same = sum(distance(left, own, name) <= ALIKE * spread[name] for name in moved)
     return 2 * same > len(moved)
@@ -88,7 +99,10 @@ def moved_by_seeds(draws: Draws, epsilon: float) -> tuple[str, ...]:
 
 
 def told_apart(reference: Draws, candidate: Draws, epsilon: float) -> str:
-    """What of the candidate other random numbers do not explain, in words; empty where they explain all of it."""
+    """Describe the candidate's differences that other random numbers do not explain.
+
+    Empty if they explain all of them.
+    """
     moved = moved_by_seeds(reference, epsilon)
     if more := sorted({*moved_by_seeds(candidate, epsilon)} - {*moved}):
         return f"{more[0]} changes with the seed, and eager's does not"
@@ -135,7 +149,10 @@ def _some(value: Tensor) -> Tensor:
 
 
 def _figures(name: str, reference: Draws, candidate: Draws) -> Iterator[tuple[str, list[float], list[float]]]:
-    """What is compared of one tensor, norms and distances by their logarithms: in words, of the reference, of the candidate."""
+    """Yield the compared figures of one tensor: in words, of the reference, of the candidate.
+
+    Norms and distances are compared by their logarithms.
+    """
     yield "is another on average", reference.along[name], candidate.along[name]
     yield "has another norm", _logs(reference.norms[name]), _logs(candidate.norms[name])
     yield "scatters otherwise", _logs(reference.apart[name]), _logs(candidate.apart[name])
@@ -149,7 +166,7 @@ def _deviations(values: Sequence[float]) -> list[float]:
 
 
 def _distinct(draws: Draws, name: str) -> int:
-    """How many different values a tensor had."""
+    """Count the distinct values of a tensor over all draws."""
     return len({*zip(draws.along[name], draws.norms[name], strict=True)})
 
 
@@ -187,7 +204,10 @@ def slope_ratio(loss_at: Callable[[float], float], *, square: float, loss: float
 
 
 def off_the_slope(reference: Sequence[float], candidate: Sequence[float]) -> str:
-    """What is wrong with a candidate's ratios of slopes beside the reference's, in words; empty where nothing is."""
+    """Describe a fault in a candidate's ratios of slopes; empty without one.
+
+    The reference's ratios set the limit.
+    """
     ours, theirs = (statistics.median(abs(ratio - 1) for ratio in each) for each in (reference, candidate))
     if theirs <= max(SLOPES_APART, TIMES_REFERENCE * ours):
         return ""

@@ -1,11 +1,13 @@
-"""A module's forward pass as an experiment has it: exported, compiled ahead into a file, or translated by TorchScript.
+"""A module's forward pass as an experiment: exported, compiled ahead of time, or in TorchScript.
 
-Capturing happens in the first call, from that call's arguments, so that its time is the latency of that call. What cannot be
-captured is no fault of a compiler: it is a reason to skip (`Unsupported`). What was captured and then cannot be compiled fails.
+Capturing happens in the first call, from that call's arguments, so its time is the latency of that
+call. A module that cannot be captured is not the fault of a compiler: the case is skipped
+(`Unsupported`). A captured module that cannot be compiled fails.
 
-Experiments that make a file (`KEPT`) make it in the first process whose compiler cache is cold, which is that of the cold stage;
-every other process of the case loads it. Files lie in the case's own scratch folder, which one side alone writes, and are
-removed with the run. Imported by workers only.
+Experiments that make a file (`KEPT`) make it in the first process whose compiler cache is cold,
+which is that of the cold stage. Every other process of the case loads it. Files are in the case's
+own scratch folder, which only one side writes, and are removed with the run. Imported by workers
+only.
 """
 
 import json
@@ -49,7 +51,7 @@ class Package:
 
 
 def captures(arm: CompiledArm) -> bool:
-    """Whether an arm is captured from a module, rather than by `torch.compile` while it runs."""
+    """Return true if an arm is captured from a module, not by `torch.compile` while it runs."""
     return arm.experiment is not None and not arm.experiment.by_dynamo
 
 
@@ -80,7 +82,10 @@ class Captured:
         return self._run(*args, **kwargs)
 
     def checks(self, name: str) -> tuple[Check, ...]:
-        """What became of capturing, of an arm called `name`: that there is a graph, and where its file came from."""
+        """Checks of the capture, for an arm called `name`.
+
+        They show that a graph exists, and the origin of its file.
+        """
         found = Outcome.PASS if self._operations else Outcome.FAIL
         graph = "graphs" if self._experiment is Experiment.CACHING_PRECOMPILE else "one graph"  # its breaks are allowed
         detail = f"{graph} of {self._operations} operations" if self._operations else "no graph was captured"
@@ -170,7 +175,7 @@ class Captured:
 
     @property
     def _varies(self) -> bool:
-        """Whether sizes are not the same in all calls."""
+        """Return true if sizes differ between calls."""
         shapes = [[getattr(leaf, "shape", None) for leaf in pytree.tree_leaves(call)] for call in self._calls]
         return any(one != shapes[0] for one in shapes)
 
@@ -277,7 +282,10 @@ def _symbols_of(*values: Any) -> dict[int, Any] | None:
 
 
 def varying(values: Sequence[Any]) -> tuple[int, ...]:
-    """The dimensions of one argument whose size is not the same in all calls; none of what is no tensor."""
+    """Return the dimensions of one argument whose size differs between calls.
+
+    A value other than a tensor has none.
+    """
     shapes = [value.shape for value in values if isinstance(value, Tensor)]
     if len(shapes) < len(values) or not shapes:
         return ()
@@ -285,7 +293,7 @@ def varying(values: Sequence[Any]) -> tuple[int, ...]:
 
 
 def operations_of(graph: torch.fx.GraphModule) -> int:
-    """How many calls a graph has."""
+    """Count the calls of a graph."""
     return sum(node.op in {"call_function", "call_method", "call_module"} for node in graph.graph.nodes)
 
 
@@ -296,7 +304,7 @@ def this_process() -> str:
 
 
 def _is_cold() -> bool:
-    """Whether the compiler's cache is empty, as it is where compiling is timed."""
+    """Return true if the compiler's cache is empty, as it is when compiling is timed."""
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
     return not any(Path(cache_dir()).iterdir())
@@ -321,9 +329,10 @@ def _load_precompiled(arm: CompiledArm, module: nn.Module, path: Path) -> Call:
 
 @contextmanager
 def _caching(entry: Any = None) -> Iterator[None]:
-    """Caching precompile is on, and gives `entry` for what is compiled; a graph or guard that it can't keep is an error.
+    """Turn caching precompile on, with `entry` for the compiled code.
 
-    A backward pass is compiled with its forward pass, so that what is kept after a forward pass is whole.
+    A graph or guard that it cannot keep is an error. A backward pass is compiled with its forward
+    pass, so the entry is complete after a forward pass.
     """
     from torch._dynamo import config, package
     from torch._functorch import config as functorch

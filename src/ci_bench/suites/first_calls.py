@@ -1,9 +1,11 @@
-"""The first call of an arm, read in the process that verifies and in the process that times. Imports torch.
+"""First calls of an arm in two processes: the one that verifies and the one that times.
 
-What is timed is what was verified: inputs and start weights have the same forms and values, outputs the same forms, and the
-same values to half of the format's digits. Values of outputs are compared by a sketch: sums of all elements of a kind with
-random signs (Charikar, Chen, Farach-Colton, "Finding frequent items in data streams", 2002), whose distance is that of the
-tensors, within a tenth or so. A digest would differ where a kernel adds up in another order.
+They show that the timed code is the verified code. Inputs and start weights have the same forms and
+values, outputs the same forms, and the same values to half of the format's digits. Values of
+outputs are compared by a sketch: sums of all elements of a kind with random signs (Charikar, Chen,
+Farach-Colton, "Finding frequent items in data streams", 2002). The distance of sketches is that of
+the tensors, within a tenth or so. A digest would differ if a kernel adds up in another order.
+Imports torch.
 """
 
 import hashlib
@@ -24,15 +26,15 @@ Left = Mapping[str, Tensor]
 
 OUTPUTS = "outputs"
 KINDS = {"output": OUTPUTS, "logits": OUTPUTS, "state": OUTPUTS, "loss": "loss", "gradient": "gradients"}
-"""How the names of what a call leaves begin, and of which kind that is. Weights and buffers follow from these."""
+"""Kinds of a call's results by the start of their names. Weights and buffers follow from these."""
 SHOWN = 4
-"""So many forms are listed one by one."""
+"""The number of forms that are listed one by one."""
 BUCKETS, WIDTH, ROWS = 32, 4096, 256
-"""Numbers of a sketch; elements that have signs of their own; rows of those that are summed at once (4 MiB of fp32)."""
+"""Numbers of a sketch; elements with separate signs; rows of those per sum (4 MiB of fp32)."""
 SPREAD = 8.0
-"""How many times the difference of the reference's own runs is allowed."""
+"""Allowed multiple of the difference between the reference's own runs."""
 MOST_SLACK = 0.1
-"""Where more would have to be allowed, values of outputs show nothing."""
+"""The largest useful allowance: beyond it, values of outputs show nothing."""
 
 
 def read_start(inputs: Iterable[Tensor], weights: Iterable[tuple[str, Tensor]]) -> dict[str, str]:
@@ -70,9 +72,10 @@ def verified(call: FirstCall, *, epsilon: float, runs: Sequence[FirstCall] = (),
 
 
 def held_to(call: FirstCall, again: Mapping[str, str]) -> FirstCall:
-    """The part of a call that another build in the same process repeats, by the words of its start.
+    """Return the part of a call that another build in the same process repeats.
 
-    Weights may be drawn from a generator that nobody seeds. What such a call leaves is another result each time.
+    It is found by the words of its start. Weights may come from a generator without a seed. Then
+    each call's results differ.
     """
     lasting = {subject: word for subject, word in call.words.items() if subject == OUTPUTS or again.get(subject) == word}
     if len(lasting) == len(call.words):
@@ -149,7 +152,10 @@ class Begins(Program, Protocol):
         """The parameters that they compute from, by name, and no copies."""
 
     def results(self) -> Left:
-        """What the first call left, named as `Refereed.outputs` does; empty where one call does not say it."""
+        """The results of the first call, named as `Refereed.outputs` does.
+
+        Empty if one call does not show it.
+        """
 
 
 def reader_of(program: Program) -> Callable[[], FirstCall] | None:

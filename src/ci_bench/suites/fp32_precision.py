@@ -1,9 +1,11 @@
-"""How GPUs multiply numbers of fp32: whether TF32 may round them to ten mantissa bits. Imports torch.
+"""Precision of fp32 products on GPUs: TF32 may round them to ten mantissa bits. Imports torch.
 
-Torch has two interfaces for this, flags (`allow_tf32`, `set_float32_matmul_precision`) and, from 2.9 on, `fp32_precision` by
-backend and kind of operation. Setting one does not always set the other, and reading a flag raises where the two disagree
-(https://docs.pytorch.org/docs/stable/notes/cuda.html#tf32-on-ampere), inductor's and cuDNN's own reading included. So
-all of it is set, the flags first, and again once a user's model is built, which may have set one of them.
+Torch has two interfaces for this: flags (`allow_tf32`, `set_float32_matmul_precision`) and, from
+2.9 on, `fp32_precision` by backend and kind of operation. Setting one does not always set the
+other. Reading a flag raises if the two disagree
+(https://docs.pytorch.org/docs/stable/notes/cuda.html#tf32-on-ampere), also when inductor and cuDNN
+read it. So all of it is set, the flags first, and again after a user's model is built, which may
+have set one of them.
 """
 
 from typing import Any
@@ -23,7 +25,10 @@ def set_fp32_precision(*, tf32: bool) -> None:
 
 
 def effective_precision() -> dict[str, str]:
-    """What is in force, as facts: by kind of operation `tf32` or `ieee`; `none` is what torch calls its default."""
+    """The precision in force, as facts: by kind of operation `tf32` or `ieee`.
+
+    `none` is torch's name for its default.
+    """
     return {f"fp32_precision_{name}": str(settings.fp32_precision) for name, settings in _settings().items() if name != "cudnn"}
 
 

@@ -1,12 +1,13 @@
-"""Fresh inputs of the prepared ones' kind, and the state that a step begins from: what refereed programs are made of.
+"""Fresh inputs like the prepared ones, and the state at a step's start: for refereed programs.
 
-Owns how other values are made of given ones without knowing what they mean. In a batch, every element is drawn from the values
-that its place has in all rows, with replacement. So no row comes back, no sum stays what it was, the prepared inputs look like
-any other draw, and ranges, class ids and the values of a column stay valid. Tensors whose rows mean
-something as a whole (`_is_structured`: masks, sorted offsets, one-hot rows, paddings) have their rows permuted, nothing more.
-Without a batch, floating inputs are scaled by random shares in 0.5..1 by row and by last dimension, so that zeros, infinities,
-signs and ranges around zero stay what they were, and a listing of ids is permuted. What must differ for a step to differ is up
-to the program.
+This module makes other values of given ones without knowing their meaning. In a batch, every
+element is drawn from the values at its place in all rows, with replacement. So no row returns,
+every sum changes, and the prepared inputs look like any other draw. Ranges, class ids and the
+values of a column stay valid. Tensors whose rows mean something as a whole (`_is_structured`:
+masks, sorted offsets, one-hot rows, paddings) only have their rows permuted. Without a batch,
+floating inputs are scaled by random shares in 0.5..1 by row and by last dimension. Zeros,
+infinities, signs and ranges around zero then stay, and a listing of ids is permuted. The program
+decides what must differ between steps.
 """
 
 import math
@@ -25,7 +26,7 @@ HALVES: tuple[Callable[[int], slice], ...] = (
     lambda rows: slice(rows // 2),
     lambda _: slice(None, None, 2),
 )
-"""Halves of so many rows, to be blank where results of all rows say little about each."""
+"""Halves of a number of rows, to be blank if results of all rows say little about each."""
 _ALIGNMENT = 64
 """Bytes, as torch aligns what it allocates on the host."""
 _FEW = 1024
@@ -35,13 +36,13 @@ _MOST_TOGETHER = 1 << 16
 _MANY_VALUES = 3
 """Fewer distinct values are marks, such as those of a mask."""
 _LOOKED_AT = 1 << 14
-"""Rows are looked at in so many elements."""
+"""Elements that are read at most to decide if rows are structured."""
 
 State = dict[str, Tensor]
 
 
 class Fresh:
-    """Makes inputs of one seed: the same values for the same tensors, whoever asks."""
+    """Makes inputs of one seed: the same tensors get the same values in every program."""
 
     def __init__(self, seed: int, *, rows: int | None, shaken: int = 0, epsilon: float = 0.0) -> None:
         """`rows` is the batch size, `None` where rows mean nothing. `shaken` seeds noise of one rounding (`epsilon`); 0: none."""
@@ -53,7 +54,7 @@ class Fresh:
         self._epsilon = epsilon
 
     def inputs(self, tree: Any) -> Any:
-        """A tree of tensors with other values in new memory; what is no tensor stays itself."""
+        """Return a tree of tensors with other values in new memory; other leaves stay the same."""
         return pytree.tree_map(self._other, tree)
 
     def targets(self, tree: Any) -> Any:
@@ -110,10 +111,12 @@ def _is_plain(value: Any) -> bool:
 
 
 def _is_structured(value: Tensor) -> bool:
-    """Whether the rows of a batch mean something as a whole, so that elements of different rows make no valid one.
+    """Return true if the rows of a batch mean something as a whole.
 
-    Marks of few values (masks, one-hot rows, token types), infinities (masks that are added), integer rows that ascend or descend
-    (offsets, positions), and integer rows that end or begin in runs of one value (paddings, which a mask may speak of).
+    Elements of different rows then make no valid row. Such tensors are marks of few values (masks,
+    one-hot rows, token types), infinities (masks that are added), integer rows that ascend or
+    descend (offsets, positions), and integer rows that end or start in runs of one value (paddings,
+    which a mask may refer to).
     """
     if value.dtype is torch.bool or value.is_complex() or value.dim() == 1:
         return True
@@ -129,7 +132,10 @@ def _is_structured(value: Tensor) -> bool:
 
 
 def _is_padded(rows: Tensor) -> bool:
-    """Whether one value fills the ends, or the beginnings, of some rows, and does not come between other values."""
+    """Return true if one value fills the ends, or the starts, of some rows.
+
+    It must not come between other values.
+    """
     for one in (rows, rows.flip(1)):
         last = one[:, -1:]
         runs = (one == last).flip(1).long().cumprod(dim=1).sum(dim=1)
@@ -142,10 +148,11 @@ def _is_padded(rows: Tensor) -> bool:
 
 
 def altered(target: Any, values: Any, seed: int, *, rows: int | None, whole: bool = False) -> Callable[[], None] | None:
-    """Prepare a write of a few `values` into the tensors of `target`, a tree of the same form, where they lie.
+    """Prepare a write of a few `values` into the tensors of `target`, a tree of the same form.
 
-    What it returns writes, in about a microsecond for each tensor: part of one row of the batch, or of any other dimension, drawn
-    by `seed`; of integers a whole row, since their elements may belong together. `whole` writes all. `None`: nothing fits.
+    The returned function writes in place, in about a microsecond for each tensor. It writes part of
+    one row of the batch, or of any other dimension, drawn by `seed`; of integers a whole row, since
+    their elements may belong together. `whole` writes all. `None`: nothing fits.
     """
     old, new = ([leaf for leaf in pytree.tree_leaves(tree) if _is_plain(leaf)] for tree in (target, values))
     if [one.shape for one in old] != [one.shape for one in new]:
@@ -189,7 +196,10 @@ def write_all(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
 
 
 def _is_listing(value: Tensor) -> bool:
-    """Whether the last dimension lists ids, of any order: not a mask, not a range, not a few repeated marks."""
+    """Return true if the last dimension lists ids, of any order.
+
+    Masks, ranges and few repeated marks are not listings.
+    """
     integral = value.dtype in {torch.int64, torch.int32}
     if not integral or not value.dim() or value.shape[-1] < 4 or value.numel() != value.shape[-1]:  # noqa: PLR2004 - too few to permute
         return False
@@ -203,10 +213,11 @@ def copied(tree: Any) -> Any:
 
 
 def set_aside(values: Sequence[Tensor]) -> list[Tensor]:
-    """Copies on the host, with their own strides, in pages that malloc knows nothing of.
+    """Copy tensors to the host, with their own strides, in pages outside malloc's heap.
 
-    For what is kept while steps are timed. In the heap it would decide where later steps find memory, for as long as it is kept:
-    steps of a small training took about 1 % longer then. What is no plain strided tensor is copied as torch copies it.
+    These copies are kept while steps are timed. In the heap they would decide where later steps
+    find memory: steps of a small training took about 1 % longer then. Tensors other than plain
+    strided ones are copied as torch copies them.
     """
     simple = [value for value in values if _is_strided(value)]
     sizes = [-(-value.numel() * value.element_size() // _ALIGNMENT) * _ALIGNMENT for value in simple]
@@ -249,7 +260,7 @@ def overwritten(target: Any, values: Any) -> bool:
 
 
 def differs(tree: Any, other: Any) -> bool:
-    """Whether two trees of one form have other values anywhere."""
+    """Return true if two trees of one form differ in any value."""
     leaves = ([leaf for leaf in pytree.tree_leaves(one) if _is_plain(leaf)] for one in (tree, other))
     return any(not torch.equal(one, two) for one, two in zip(*leaves, strict=True))
 
@@ -262,7 +273,7 @@ def read_state(module: nn.Module, optimizer: torch.optim.Optimizer | None = None
 
 
 def write_state(state: Mapping[str, Tensor], module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
-    """Write a state in place, so that nothing compiled has to notice; what the state does not name stays.
+    """Write a state in place, so compiled code need not notice; tensors outside the state stay.
 
     A tensor that processes share takes its own part of the whole one in `state`.
     """

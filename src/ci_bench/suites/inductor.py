@@ -1,7 +1,8 @@
-"""Which options inductor has, and of which type, so that a misspelt one is refused before anything runs. No torch here.
+"""Options of inductor and their types: a misspelt one is refused before anything runs.
 
-The table is `torch._inductor.config.get_config_copy()` of the torch that ci-bench is locked to; a test holds it against that.
-A worker whose torch is another asks that one (`torchbench.backends`).
+The table is `torch._inductor.config.get_config_copy()` of the torch that ci-bench is locked to; a
+test compares it with that. A worker with another torch version reads that one's options
+(`torchbench.backends`). No torch here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +29,7 @@ MODE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "max-autotune-no-cudagraphs": {"max_autotune": True, "coordinate_descent_tuning": True},
     "max-autotune": {"max_autotune": True, "triton.cudagraphs": True, "coordinate_descent_tuning": True},
 }
-"""What the modes of torch.compile stand for (`torch._inductor.list_mode_options`)."""
+"""The options that the modes of torch.compile stand for (`torch._inductor.list_mode_options`)."""
 
 
 @cache
@@ -39,7 +40,7 @@ def option_types() -> Mapping[str, str]:
 
 
 def option_faults(options: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with options of inductor, each fault beginning with the option's name."""
+    """Yield the faults in options of inductor; each starts with the option's name."""
     known = option_types()
     for name, value in options.items():
         if name in COMPILE_ARGUMENTS:

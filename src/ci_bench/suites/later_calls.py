@@ -1,7 +1,8 @@
-"""What later calls of one program leave, kept beside what the first one left, so that base and head are compared on both.
+"""Results of later calls of one program, kept with those of the first call.
 
-A later call from the same start and inputs is the same quantity as the first, so its rounding is the first's. Of a program that
-keeps state it is another quantity; its rounding is then taken to be as large. Imports torch.
+So base and head are compared on both. A later call from the same start and inputs is the same
+quantity as the first, so it has the first call's rounding. In a program that keeps state it is
+another quantity; its rounding is then taken to be as large. Imports torch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,9 +14,10 @@ Left = Mapping[str, Tensor]
 
 
 def with_later_calls(plain: Left, later: Mapping[str, Left], runs: Sequence[Left]) -> list[dict[str, Tensor]]:
-    """Runs, with what each of the `later` calls left, by its name: the plain one's, off by what is off in the run's first call.
+    """Add the results of each `later` call, by its name, to the runs.
 
-    Tensors that are the first call's are the same objects, so that they are kept once.
+    These are the plain run's results, off by as much as the run's first call is off. Tensors that
+    are the first call's are the same objects, so they are kept once.
     """
     found = []
     for run in runs:
@@ -45,12 +47,12 @@ def of_call(name: str, call: str) -> str:
 
 
 def alike(one: Left, other: Left) -> bool:
-    """Whether two calls left the same, bit by bit."""
+    """Return true if two calls have the same results, bit by bit."""
     return one.keys() == other.keys() and all(equal(one[name], other[name]) for name in one)
 
 
 def equal(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors of one type have the same values, where NaN equals NaN."""
+    """Return true if two tensors of one type have the same values; NaN equals NaN."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     return torch.equal(one, other) or (one.is_floating_point() and torch.equal(one.nan_to_num(), other.nan_to_num()))

@@ -40,14 +40,17 @@ SCHEDULES: Mapping[str, Schedule] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """How several processes share a training. `layout` is one of `LAYOUTS`, or the import path of the user's own.
+    """Layout of a training over several processes.
 
-    `accumulate` is over how many parts of a rank's rows gradients add up before they are exchanged (`no_sync`), or how many
-    micro-batches a pipeline has. `static_graph` is DDP's, `reshard` FSDP's (`reshard_after_forward`). `plan` maps patterns of
-    module names to ``colwise`` or ``rowwise``, for `tensor`; empty takes a plan for the usual names. `split` gives a pipeline its
-    stages, by `schedule`, of which each process has so many (`stages`). `inner` is how many processes share a copy of `hsdp`,
-    or the products of `fsdp_tensor`; there are as many such groups as they go into the processes. `backend` compiles what a rank
-    runs, of DDP as dynamo's mode `optimize_ddp` has it; `None` leaves that to torch.
+    `layout` is one of `LAYOUTS`, or the import path of the user's own. `accumulate` is the number
+    of parts of a rank's rows over which gradients add up before they are exchanged (`no_sync`), or
+    the number of micro-batches of a pipeline. `static_graph` is DDP's, `reshard` FSDP's
+    (`reshard_after_forward`). `plan` maps patterns of module names to ``colwise`` or ``rowwise``,
+    for `tensor`; empty takes a plan for the usual names. `split` gives a pipeline its stages, by
+    `schedule`; each process has `stages` of them. `inner` is the number of processes that share a
+    copy of `hsdp`, or the products of `fsdp_tensor`; there are as many such groups as fit into the
+    processes. `backend` compiles what a rank runs, of DDP under dynamo's mode `optimize_ddp`;
+    `None` leaves the mode to torch.
     """
 
     layout: str
@@ -85,17 +88,17 @@ class Layout:
 
     @property
     def own_rows(self) -> bool:
-        """Whether each process has rows of its own, or of its group, rather than all of the batch."""
+        """True if each process has separate rows, or those of its group, not the whole batch."""
         return self.layout not in {TENSOR, PIPELINE}
 
     @property
     def is_meshed(self) -> bool:
-        """Whether processes form groups of `inner`."""
+        """True if processes form groups of `inner`."""
         return self.layout in {HYBRID, FSDP_TENSOR}
 
     @property
     def sharing(self) -> int:
-        """How many processes in a row have the same rows, where these are not all."""
+        """The number of consecutive processes that have the same rows, if not all have them."""
         return self.inner if self.layout == FSDP_TENSOR else 1
 
 
@@ -125,7 +128,7 @@ OPTIONS_OF: Mapping[str, Sequence[str]] = {
 
 
 def idle_options(layout: Layout) -> Iterator[str]:
-    """What is asked of a layout that has no such thing."""
+    """Yield the options that are set for a layout without such a feature."""
     usual = Layout(layout=layout.layout)
     for option, of in OPTIONS_OF.items():
         if layout.layout not in of and getattr(layout, option) != getattr(usual, option):
@@ -135,7 +138,7 @@ def idle_options(layout: Layout) -> Iterator[str]:
 
 
 def counts_of(options: Mapping[str, Any]) -> tuple[int, ...]:
-    """How many processes each case of an entry with `layouts` has."""
+    """Return the numbers of processes for the cases of an entry with `layouts`."""
     processes = options.get("processes", PAIR)
     return (processes,) if isinstance(processes, int) else tuple(processes)
 
@@ -183,7 +186,7 @@ def _unknown(layout: Layout) -> Iterator[str]:
 
 
 IMPORTED = ("torch.distributed.fsdp", "torch.nn.parallel.distributed", "torch.distributed.tensor")
-"""What `ROWS_SHARED` import, whichever they are."""
+"""Modules that all layouts of `ROWS_SHARED` import."""
 
 
 def shared_stages(

@@ -1,8 +1,9 @@
-"""Which sizes of a step's inputs dynamo is told to differ: `mark_dynamic` and `mark_unbacked` on the tensors of each batch.
+"""Marks on input sizes that differ: `mark_dynamic` and `mark_unbacked` on each batch's tensors.
 
-Marks lie on tensors, and verification and referee make new ones, so a step marks what is not marked yet, its target too. A mark
-is a promise that is kept or refused: a model that asks for such a size is no model with that dynamic shape (`Unsupported`), where
-`torch.compile(dynamic=True)` would compile once more. Imported by workers only.
+Dynamo reads the marks from tensors. Verification and referee make new tensors, so a step marks
+those without a mark, its target too. A mark is a promise that is kept or refused. A model that
+requires a fixed size cannot have that dynamic shape (`Unsupported`); `torch.compile(dynamic=True)`
+would compile once more instead. Imported by workers only.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,10 @@ MOST_OF_A_REASON = 300
 
 
 def shape_marks(how: DynamicShapes, batches: Sequence[Any]) -> MarkShapes | None:
-    """What marks the tensors of a batch along the dimensions that differ between `batches`; none where none is to be marked."""
+    """Return a function that marks the dimensions of a batch that differ between `batches`.
+
+    `None` if no dimension is to be marked.
+    """
     if how is DynamicShapes.SYMBOLS:
         return None
     from torch._dynamo import mark_dynamic

@@ -1,7 +1,8 @@
-"""Which errors mean that memory ran out, the host's or a device's. Knows errors by their words, and so needs no torch.
+"""Recognition of errors that mean out of memory, on the host or a device. Needs no torch.
 
-Most of what runs on a GPU reports it in words of its own: torch's allocator by a class, the CUDA runtime and driver by a name or
-a sentence, and each library by a status. Backends wrap what they caught, which is looked through.
+Errors are recognised by their words. Most code on a GPU has its own report: torch's allocator a
+class, the CUDA runtime and driver a name or a sentence, and each library a status. Backends wrap
+the errors that they caught; the causes are searched, too.
 """
 
 from collections.abc import Iterator
@@ -25,9 +26,9 @@ _MOST_CAUSES = 50
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error, or what caused it, is for want of memory.
+    """Return true if an error, or its cause, means out of memory.
 
-    Words count of the errors that runtimes raise alone: who complains of a value may quote anything.
+    Words count only in errors that runtimes raise: an error about a value may quote anything.
     """
     return any(_lacks_memory(one) for one in _causes(error))
 

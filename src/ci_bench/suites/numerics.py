@@ -1,23 +1,24 @@
-"""Is a result the truth, up to rounding? The one rule for every suite, and for plugins. Imports torch; no part of the parent.
+"""The rule for all suites and plugins: is a result the truth, up to rounding? Imports torch.
 
-The truth is an fp64 run of the same work. Rounding is measured, not assumed: it is the distance from the truth of the
-reference's own runs in the case's precision, one of them unperturbed, others from numbers that are shaken by one rounding. A
-result's error may be a multiple of the largest of these distances, plus a few roundings of the truth's own size. Both the
-2-norm and the largest element have to agree, so that one wrong element of a large tensor cannot hide. No floor is absolute:
-tensors of any size are judged alike.
+No part of the parent. The truth is an fp64 run of the same work. Rounding is measured, not assumed:
+it is the distance from the truth of the reference's runs in the case's precision, one unperturbed,
+others from numbers that are shaken by one rounding. A result's error may be a multiple of the
+largest distance, plus a few roundings of the truth's size. Both the 2-norm and the largest element
+must agree: one wrong element of a large tensor cannot hide. No floor is absolute.
 
-Distances are computed in fp64. Of whole numbers (tokens, indices) the number of those that differ takes the place of the
-2-norm. Numbers that are not finite have to be so in the truth or in the reference's unperturbed run, in the same way, and are
-left out of the norms.
+Distances are computed in fp64. For whole numbers (tokens, indices) the number of those that differ
+replaces the 2-norm. Numbers that are not finite must be so in the truth or in the reference's
+unperturbed run, in the same way, and are left out of the norms.
 
-What protects a right result: a run may be right by luck, so its distance counts as at least the typical one of its kind (what a
-name says before its first colon or dot), and more so in tensors of few elements; a gradient that is zero by mathematics (a
-key's bias) has an error and no size, so it may have the roundings of its kind. What protects against a wrong one: where half of
-a tensor's own size would be allowed as error, it is *blind*, and a kind of which all tensors are blind leaves the answer
-unknown.
+A run may be right by chance, so its distance counts as at least the typical one of its kind (the
+name before its first colon or dot), and more so in tensors of few elements. A gradient that is zero
+by mathematics (a key's bias) has an error and no size, so it may have the roundings of its kind. A
+tensor is *blind* if an error of half its size would be allowed. If all tensors of a kind are blind,
+the answer is unknown.
 
-The multiple is large in fp32, where eager adds in pairs and generated code in a row: sums were up to 12 times farther off, and
-right. Where there is a jolted run, the large multiple is for the last digits only, and beyond them twice the jolt counts.
+The multiple is large in fp32, because eager adds in pairs and generated code in a row: sums were up
+to 12 times farther off, and right. With a jolted run, the large multiple is for the last digits
+only, and beyond them twice the jolt counts.
 """
 
 import math
@@ -40,18 +41,18 @@ Pair = tuple[float, float]
 NORMED = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 """Of these torch has norms in fp64 without a copy in fp64."""
 JOLT, JOLTED = 16.0, 1 << 20
-"""Where a unit's sign hangs on rounding (behind a ReLU, say), a gradient jumps or doesn't, and seldom does in few runs.
+"""Size of a jolt in roundings, and the first seed of jolted runs.
 
-A run that is shaken by so many roundings crosses more of these kinks, and what is smooth moves in proportion. Its seed is
-`JOLTED` or more.
+A unit's sign may depend on rounding, such as behind a ReLU. Then a gradient jumps or doesn't,
+seldom in few runs. A jolted run crosses more of these kinks; smooth results move in proportion.
 """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measurement:
-    """What was measured of one tensor: its error, the runs' largest (`noise`), the truth's size, what is `fixed` besides.
+    """Measurements of one tensor: error, largest error of the runs (`noise`), size of the truth.
 
-    `exact` says that there is an fp64 truth. `fault` is what is wrong whatever the numbers.
+    `fixed` is allowed in addition. `exact` means an fp64 truth. `fault` is wrong with any numbers.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Measurement:
     real: bool = True
     exact: bool = True
     hidden: str = ""
-    """Why nothing could be compared: the reference's own run is not finite where the truth is, say."""
+    """The reason why nothing could be compared, such as a reference run that is not finite."""
     scale: Pair = (0.0, 1.0)
     """Of the worst group of elements (`tilts`): its error along the truth, and what is allowed; shares of the truth."""
     fault: str = ""
@@ -116,11 +117,12 @@ def measure(
 def measure_change(
     name: str, candidate: Tensor, ideal: Tensor, *, reference: tuple[Tensor, Tensor], start: Tensor
 ) -> Measurement:
-    """Measure what an optimizer made of a parameter against the `ideal` change (fp64) for the candidate's own gradients.
+    """Measure an optimizer's change of a parameter against the `ideal` change (fp64).
 
-    `reference` is the reference's parameter after the step and the ideal change for its gradients: their distance is rounding.
-    What is within one rounding of the value itself does not count, element by element, nor as a part of the change: a small
-    change of a large weight is rounded away in a narrow format, and whoever makes it makes none.
+    Both are for the candidate's own gradients. `reference` is the reference's parameter after the
+    step and the ideal change for its gradients: their distance is rounding. An error within one
+    rounding of the value itself does not count, by element or as a part of the change: narrow
+    formats round small changes away.
     """
     own, own_ideal = reference
     fault = differing_form(candidate, own)
@@ -143,7 +145,7 @@ def missing(name: str, *, extra: bool) -> Measurement:
 
 
 def differing_form(candidate: Tensor, reference: Tensor) -> str:
-    """How type or shape differ from the reference's; empty where they don't."""
+    """Describe the difference in type or shape from the reference's; empty without one."""
     if candidate.dtype == reference.dtype and candidate.shape == reference.shape:
         return ""
     given, owed = (f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}" for value in (candidate, reference))
@@ -161,9 +163,9 @@ def _compared(
     real: bool = True,
     exact: bool = True,
 ) -> Measurement:
-    """All in fp64. The last `jolts` of the `others` are jolted; `fixed` is what is allowed besides, element by element.
+    """Compare in fp64. The norms show if all numbers are finite; then none is left out.
 
-    Where all is finite, which the norms tell, nothing has to be left out of them.
+    The last `jolts` of the `others` are jolted; `fixed` is allowed too, element by element.
     """
     norms: tuple[Norm, Norm] = (_two, _largest) if real else (_differing, _largest)
     error, size = _apart(norms, given, true), _pair(norms, true)
@@ -216,7 +218,7 @@ def _is_finite(pair: Pair) -> bool:
 
 
 def _same_oddity(one: Tensor, other: Tensor) -> Tensor:
-    """Where two are not finite in the same way."""
+    """Mask of the places at which two tensors are not finite in the same way."""
     return (one == other) | (one.isnan() & other.isnan())
 
 
@@ -255,7 +257,7 @@ LOST_ROUNDINGS = 8.0
 FEW = 4.0
 """A norm over n elements fluctuates by a share of 1/sqrt(n): the multiple grows by 1 + sqrt(FEW / n)."""
 ZERO_BY_MATHEMATICS = 2.0**-36
-"""What is smaller than this share of its kind in fp64 is the rounding of a zero."""
+"""Share of its kind in fp64 below which a value is the rounding of a zero."""
 BLIND, BLIND_FP32 = 0.5, 2.0**-2
 """Errors of this share of a tensor's size make agreement mean nothing; in fp32 a quarter, as a ReLU's kink may allow 17 %."""
 FEW_NUMBERS = 4
@@ -278,9 +280,9 @@ class Agreement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Yardstick:
-    """How much may be wrong: `tolerance` is relative to the truth's norm, `multiplier` to the measured rounding.
+    """Limits: `tolerance` relative to the truth's norm, `multiplier` to the measured rounding.
 
-    Few fp32 numbers may be off by the share `in_a_row`, where no run shows what long sums round.
+    Few fp32 numbers may be off by `in_a_row` if no run shows the rounding of long sums.
     """
 
     tolerance: float
@@ -290,10 +292,7 @@ class Yardstick:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Deviation:
-    """How far one tensor is off.
-
-    `score` is error over allowance, above 1 is wrong. `blind` says that zeros would pass as well.
-    """
+    """Error over allowance of a tensor (`score`, above 1 is wrong); `blind` if zeros would pass."""
 
     name: str
     score: float
@@ -311,7 +310,7 @@ class Deviation:
 
     @property
     def wrong(self) -> bool:
-        """Whether this is more than rounding. A score that is no number is wrong."""
+        """True if this is more than rounding. A score of NaN is wrong."""
         return bool(self.fault) or not self.score <= 1.0
 
 
@@ -326,20 +325,21 @@ def agree(
     memory: float = 0.0,
     sums_are_shown: bool = False,
 ) -> Agreement:
-    """Whether every tensor of `seen` is the truth's, up to rounding.
+    """Check that every tensor of `seen` is the truth's, up to rounding.
 
     Args:
-        seen: the result, by name. The kind of a tensor is what its name says before the first colon or dot: ``gradient: weight``.
-        truth: the same in fp64. `None` where there is no fp64: the reference's unperturbed run is the truth then, and the shaken
-            runs say what rounding does. A name that it lacks is taken from the unperturbed run, too.
-        runs: the reference's runs in the case's precision, the unperturbed one first: its names, types and shapes are owed. The
-            others start from numbers that are shaken by one rounding (`shaken`); they may lack names.
+        seen: the result by name; the kind precedes the first colon or dot: ``gradient: weight``.
+        truth: the same in fp64. `None` without fp64: the reference's unperturbed run is the truth
+            then, and the shaken runs show rounding. Missing names are taken from that run, too.
+        runs: the reference's runs in the case's precision, the unperturbed one first: the result
+            must have its names, types and shapes. The others start from numbers that are shaken by
+            one rounding (`shaken`); they may lack names.
         epsilon: one rounding of the precision, half the distance from 1 to the next number.
-        jolts: in fp32 and fp64, more runs of the reference, from numbers that are shaken by `JOLT` roundings: they show the kinks
-            of ReLUs, which a rounding crosses now and then.
-        starts: of tensors that a step changes, where it began: the change is judged, not the value.
-        memory: the longest memory of the optimizer that changes them (`of_optimizer`), 0 where there is none.
-        sums_are_shown: the jolts show what sums round that are added up in a row (`roundings`).
+        jolts: in fp32 and fp64, more runs of the reference, from numbers that are shaken by `JOLT`
+            roundings: they show the kinks of ReLUs, which a rounding crosses now and then.
+        starts: the start of tensors that a step changes: the change is judged, not the value.
+        memory: the longest memory of the optimizer that changes them (`of_optimizer`), or 0.
+        sums_are_shown: true if the jolts show the rounding of sums added up in a row (`roundings`).
     """
     begun, usual = starts or {}, replace(yardstick_of(epsilon), **({"in_a_row": 0.0} if sums_are_shown else {}))
     found = measured(seen, truth=truth, runs=runs, jolts=jolts, starts=begun, epsilon=epsilon)
@@ -368,7 +368,7 @@ def agree_coarsely(seen: Mapping[str, Tensor], own: Mapping[str, Tensor], *, eps
 
 
 def jolt_of(epsilon: float) -> float:
-    """How hard a jolted run is shaken, and 0 in formats in which every run crosses kinks."""
+    """Return the size of a jolt, and 0 in formats in which every run crosses kinks."""
     return JOLT * epsilon if epsilon <= FP32_EPSILON else 0.0
 
 
@@ -409,7 +409,7 @@ def measured(
 
 
 def judged(measurements: Iterable[Measurement], yardstick: Yardstick) -> list[Deviation]:
-    """Hold each measurement against what is allowed, with all others of its kind in view."""
+    """Compare each measurement with its allowance, which depends on all others of its kind."""
     kinds: dict[str, list[Measurement]] = {}
     for one in measurements:
         kinds.setdefault(kind_of(one.name), []).append(one)
@@ -466,7 +466,7 @@ def unverifiable(deviations: Sequence[Deviation], kinds: Iterable[str] | None = 
 
 
 def kind_of(name: str) -> str:
-    """What a name says before its first colon or dot."""
+    """Return the part of a name before its first colon or dot."""
     return name.replace(":", ".").partition(".")[0]
 
 
@@ -475,7 +475,7 @@ def _tells(one: Deviation) -> bool:
 
 
 def _spread(one: Measurement, k: int, yardstick: Yardstick) -> float:
-    """What the runs explain: a multiple of the farthest, of which jolted runs take over what is more than the last digits."""
+    """Return the error that the runs explain: a multiple of the farthest, or of the jolted runs."""
     whole = yardstick.multiplier * one.noise[k]
     if one.jolt is None:
         return whole

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 NONE: Mapping[str, Any] = MappingProxyType({})
 MODEL = "model"
-"""The first parameter of a factory that wants the model itself, to make groups of its parameters by name."""
+"""The first parameter of a factory that takes the model, to group its parameters by name."""
 OWN_OPTIONS = ("params", "lr", MODEL)
-"""What an optimizer's constructor takes, but not from `optimizer_options`."""
+"""Arguments of an optimizer's constructor that do not come from `optimizer_options`."""
 WAYS_TO_RUN = frozenset({"capturable", "foreach", "fused"})
 """Options that change how an optimizer runs, and not what it computes."""
 ADAFACTOR_EPS2 = 1e-3
@@ -30,12 +30,12 @@ FP32_ROUNDING = 2.0**-24
 RECTIFIED, RECTIFIED_FROM, RECTIFIED_BY = "RAdam", 5.0, 20
 """Torch's optimizer whose step has a root of a length in it; from which length on, and by which step that is so."""
 UPDATES = "updates by known gradients"
-"""What the tensors of `updates_by_known_gradients` are called, before a colon and the weight's name."""
+"""Prefix for the tensors of `updates_by_known_gradients`, before a colon and the weight's name."""
 KNOWN_SIZES = (1e-6, 1.0, *[1e-2] * 6)
 """The root mean square of the known gradients, step by step: an epsilon shows at the first, a limit at the second, and what an
 optimizer remembers, or does every few steps, at the others."""
 MOST_KEPT = 1 << 16
-"""Elements of an update that are kept; of a larger one so many, evenly spread."""
+"""Elements of an update that are kept; a larger update keeps this many, evenly spread."""
 
 logger = logging.getLogger(__name__)
 
@@ -50,10 +50,12 @@ def lost_by(beta: float, rounding: float) -> float:
 
 
 def longest_memory(name: str, groups: Iterable[Mapping[str, Any]]) -> float:
-    """The longest memory of the optimizer `name` with these `param_groups`: Adam's second beta, 0 where there is none.
+    """Return the longest memory of the optimizer `name` with these `param_groups`.
 
-    What forgets slowly divides by little, and loses digits where it does so in fp32 (`numerics.of_optimizer`). RAdam's counts as
-    the longer one with which Adam would be allowed half of what `lost_by_correction` says at worst: its roundings never add up.
+    It is Adam's second beta, 0 without one. An optimizer that forgets slowly divides by little, and
+    in fp32 loses digits by that (`numerics.of_optimizer`). RAdam's counts as the longer one with
+    which Adam would be allowed half of the worst of `lost_by_correction`: its roundings never add
+    up.
     """
     betas = [float(beta) for group in groups for beta in group.get("betas", ())]
     longest = max(betas, default=0.0)
@@ -64,13 +66,14 @@ def longest_memory(name: str, groups: Iterable[Mapping[str, Any]]) -> float:
 
 
 def lost_by_correction(name: str, betas: Iterable[float], step: int) -> float:
-    """The share of a step, counted from 1, that the roundings of fp32 cost where the bias of the moments is corrected.
+    """Return the share of a step that the roundings of fp32 cost in the bias correction of moments.
 
-    Eager computes the correction in Python's fp64, a compiled step in fp32. Adam and its kin divide by ``1 - beta ** t``: beta is
-    off by half a rounding, its power by `t` times that and by a rounding of its own, and both are shares of what little is left:
-    ``2 ** -24 (1 + t / 2) / (1 - beta ** t)``. RAdam takes a small difference of large numbers
-    besides, ``rho_t = rho_inf - 2 t beta2 ** t / (1 - beta2 ** t)``, and from ``rho_t > 5`` on steps by the root of
-    ``(rho_t - 4) (rho_t - 2) / rho_t`` (Liu et al. 2020, algorithm 2).
+    Steps are counted from 1. Eager computes the correction in Python's fp64, a compiled step in
+    fp32. Adam and its kin divide by ``1 - beta ** t``. Beta is off by half a rounding, its power by
+    `t` times that and by one more rounding. Both are shares of a small remainder:
+    ``2 ** -24 (1 + t / 2) / (1 - beta ** t)``. RAdam also takes a small difference of large
+    numbers, ``rho_t = rho_inf - 2 t beta2 ** t / (1 - beta2 ** t)``, and from ``rho_t > 5`` on
+    steps by the root of ``(rho_t - 4) (rho_t - 2) / rho_t`` (Liu et al. 2020, algorithm 2).
     """
     known = [beta for beta in betas if 0 < beta < 1]
     share = max((FP32_ROUNDING * (1 + step / 2) / (1 - beta**step) for beta in known), default=0.0)
@@ -96,16 +99,18 @@ def make_optimizer(
     defaults: Mapping[str, Any] = NONE,
     model: "Module | None" = None,
 ) -> "Optimizer":
-    """The named optimizer over `parameters`; the user's own over what it takes of `model`, where its first parameter is so named.
+    """Make the named optimizer over `parameters`.
 
-    Lists among the `options` become tuples. `defaults` are for the options that it has and nobody gave; so is `capturable`, on a
-    GPU alone. It is for steps that are captured in a CUDA graph or compiled, which cannot be had without; elsewhere it launches
-    kernels for what the host computes as well, and an eager arm that had it would flatter what is held against it.
+    The user's own gets `model` if its first parameter has that name. Lists among the `options`
+    become tuples. `defaults` are for the options that it has and the user did not set. `capturable`
+    is such a default, only on a GPU, for steps that are captured in a CUDA graph or compiled, which
+    need it. Elsewhere it launches kernels for work that the host does as well, and a slower eager
+    arm would flatter the arms compared with it.
 
     Raises:
-        BadOptimizer: an option that it does not have, a value that it refuses, something that is no optimizer, or one that wants
-            the model where none is given.
-        LookupError: nothing lies behind the import path.
+        BadOptimizer: an option that it does not have, a value that it refuses, an object that is
+            not an optimizer, or one that takes the model although none is given.
+        LookupError: the import path leads to nothing.
     """
     from torch.optim import Optimizer
 
@@ -142,18 +147,20 @@ def same_in_fp64(name: str, options: Mapping[str, Any], weights: "dtype") -> dic
 def updates_by_known_gradients(
     make: Callable[[list["Parameter"]], "Optimizer"], weights: Mapping[str, "Tensor"], *, apart: bool
 ) -> dict[str, "Tensor"]:
-    """How far an optimizer moves each weight in a few steps of the same random gradients, which no model's rounding is in.
+    """Measure how far an optimizer moves each weight in a few steps of the same random gradients.
 
-    A gradient depends on its weight's shape alone, so that neither new names nor another order of the modules make another. The
-    steps are taken in fp64 on the CPU, the moves are fp32.
+    No model's rounding is in these gradients. A gradient depends only on its weight's shape, so new
+    names and another order of the modules change nothing. The steps are taken in fp64 on the CPU,
+    the moves are fp32.
 
     Args:
         make: the optimizer over fp64 copies of weights, as `same_in_fp64` has it.
-        weights: where the trained weights begin, by name.
-        apart: whether it looks at one weight at a time, as torch's own do: then no more than one is in memory.
+        weights: the start of the trained weights, by name.
+        apart: true if it updates each weight separately, as torch's own do: then only one is in
+            memory.
 
     Returns:
-        The moves by name, flat; empty where the optimizer cannot do it, which the log tells.
+        The moves by name, flat; empty if the optimizer cannot do it, which the log reports.
     """
     import torch
 
@@ -185,7 +192,7 @@ def _known_gradient(shape: tuple[int, ...], size: float) -> "Tensor":
 
 
 def _find(name: str) -> tuple[str, Callable[..., Any]]:
-    """What messages call it, and what makes it."""
+    """Return the name for messages, and the factory."""
     import torch
 
     if is_import_path(name):

@@ -1,7 +1,8 @@
-"""Plans one entry of a suite that a tree brings along, in a process of its own: ``python -m ci_bench.suites.planner``.
+"""Plans one entry of a suite from a tree, in a separate process.
 
-The suite is named by import path, so that this is code under test. The process that judges never imports it: it runs this module
-in an environment without secrets, and reads the answer, which is data.
+The command is ``python -m ci_bench.suites.planner``. The suite is named by import path, so this is
+code under test. The process that judges never imports it: it runs this module in an environment
+without secrets, and reads the answer, which is data.
 """
 
 import sys
@@ -18,7 +19,10 @@ from ci_bench.suites.base import Stage, Suite
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What is asked of the suite at `target` (``package.module:NAME``): a plan of `entry`, or only its description (`None`)."""
+    """Request to the suite at `target` (``package.module:NAME``).
+
+    It is for a plan of `entry`, or only for the suite's description (`None`).
+    """
 
     target: str
     entry: Mapping[str, Any] | None = None
@@ -35,9 +39,10 @@ class PlannedCase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What the suite is, and its cases; `fault` is what the suite says is wrong with the entry.
+    """Description of the suite, and its cases.
 
-    `absent` says that the fault is only that the tree has nothing of the kind.
+    `fault` is the error that the suite reports in the entry. `absent` means that the tree only
+    lacks the suite.
     """
 
     worker: str
@@ -49,7 +54,7 @@ class Answer:
 
 
 def answer(request: Request) -> Answer:
-    """Import the suite and ask it. What it raises is the caller's to report, `BadConfig` apart."""
+    """Import the suite and ask it. The caller reports its exceptions, except `BadConfig`."""
     module, _, attribute = request.target.partition(":")
     suite: Suite = getattr(import_module(module), attribute)
     form = getattr(suite, "options_schema", {"type": "object"})

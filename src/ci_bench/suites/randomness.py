@@ -1,12 +1,14 @@
-"""The random numbers of a step: every step of every arm and side begins from a seed of its own.
+"""Random numbers of a step: every step of every arm and side starts from a separate seed.
 
-Compiling, tracing and autotuning may draw from the generators that the step draws from, and a step may leave them elsewhere than
-the reference's does. Where a run is seeded once, all steps after that have other numbers than the reference's (other dropout
-masks, above all); where each step is seeded, nothing that is drawn in one moves the next. Seeding is no part of a step: it is
-done outside the clock, and outside what is compiled.
+Compiling, tracing and autotuning may draw from the generators that the step draws from, and a step
+may leave them in another state than the reference does. If a run were seeded once, all later steps
+would have other numbers than the reference's, above all other dropout masks. Since each step is
+seeded, no draw in one step moves the next. Seeding happens outside the clock, and outside the
+compiled code.
 
-Owns the global generators: Python's, NumPy's, torch's of the CPU and of every device. Data order and weights have generators of
-their own. What has not been imported is not seeded, and nothing is imported for it.
+This module owns the global generators: Python's, NumPy's, torch's of the CPU and of every device.
+Data order and weights have separate generators. A library that has not been imported is neither
+imported nor seeded.
 """
 
 import hashlib
@@ -19,11 +21,14 @@ _BITS = 32
 """NumPy's global generator takes no more."""
 
 States = dict[str, Hashable]
-"""What each generator would draw next, by its name: equal states draw equal numbers."""
+"""Next draw of each generator, by its name: equal states draw equal numbers."""
 
 
 def step_seed(seed: int, *place: int) -> int:
-    """A seed for one step: the first 32 bits of SHA-256 over `seed` and the step's place (its number, say)."""
+    """Return a seed for one step: the first 32 bits of SHA-256 over `seed` and `place`.
+
+    The place is for example the step's number.
+    """
     digest = hashlib.sha256("/".join(map(str, (seed, *place))).encode()).digest()
     return int.from_bytes(digest[: _BITS // 8], "big")
 
@@ -43,7 +48,7 @@ def seed_everything(seed: int) -> None:
 
 
 def generator_states() -> States:
-    """Where the generators stand now, those of CUDA devices included once CUDA is in use."""
+    """Return the states of the generators, with CUDA devices once CUDA is in use."""
     states: States = {"python": random.getstate()}
     if numpy := sys.modules.get("numpy"):
         kind, keys, *rest = numpy.random.get_state()

@@ -1,10 +1,12 @@
-"""What a step cannot do without, and what a device can do at its best: floating-point operations, and bytes read from memory.
+"""Least work of a step, and peak rates of a device: floating-point operations and bytes read.
 
-A step's operations are counted by torch's `FlopCounterMode` from the matrix products, convolutions and attentions that the eager
-arm really calls; element-wise work counts as nothing. A multiplication and an addition are two. Utilisation is theirs per second
-of the step, divided by the peak. Its bytes are those of the weights and inputs that these operations read, each once, however
-often it is read: what was there before the step has to come from somewhere, whatever computes it. Both are lower bounds: a step
-beyond its roofline (Williams, Waterman and Patterson, Communications of the ACM 52(4), 2009) was not computed.
+torch's `FlopCounterMode` counts a step's operations in the matrix products, convolutions and
+attentions that the eager arm really calls; element-wise work counts as nothing. A multiplication
+and an addition are two. Utilisation is these operations per second of the step, divided by the
+peak. The bytes are those of the weights and inputs that these operations read, each once, however
+often it is read: data from before the step has to come from memory in any implementation. Both are
+lower bounds: a step beyond its roofline (Williams, Waterman and Patterson, Communications of the
+ACM 52(4), 2009) did not compute everything.
 """
 
 import logging
@@ -25,7 +27,7 @@ from ci_bench.suites.fp32_precision import effective_precision
 logger = logging.getLogger(__name__)
 TERA = 1e12
 MOST_WORDS = 300
-"""How much of an error a fact quotes, in characters."""
+"""Characters of an error that a fact quotes."""
 SIDE, TRIES = 640, 12
 """Of the products by which a CPU's peak is measured: large enough for all its units, small enough for a fraction of a second."""
 FORMATS = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -80,14 +82,18 @@ BANDWIDTHS = (
     (r"\bV100", 0.9),
     (r"\bT4\b", 0.32),
 )
-"""What the memory of a GPU gives at most, in TB/s, by a pattern in its name; from the data sheets above."""
+"""Peak memory bandwidth of GPUs, in TB/s, by a pattern in the name; from the data sheets above."""
 LEAST_READ, MOST_READ = 1 << 24, 1 << 28
-"""Bytes. A CPU that reads less is busy with other things, and more is measured with as much, which may lie in a cache still."""
+"""Bytes.
+
+A CPU that reads less is busy with other work. A larger step is measured with the upper limit, which
+may still fit into a cache.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """What a step cannot do without: floating-point operations, and bytes of what was there before that these read."""
+    """Least work of a step: floating-point operations, and bytes of older data that these read."""
 
     operations: int
     read_bytes: int
@@ -173,7 +179,7 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch leaves
 
 
 def _place(value: object) -> int:
-    """Where a plain tensor's memory begins; 0 for all else, of which nothing is counted."""
+    """Return the start of a plain tensor's memory; 0 for all else, which is not counted."""
     return value.untyped_storage().data_ptr() if type(value) in {Tensor, torch.nn.Parameter} else 0  # type: ignore[attr-defined] # it is one
 
 
@@ -203,9 +209,11 @@ def work_facts(work: Work, device: str, precision: str) -> dict[str, Fact]:
 
 
 def _bandwidth_facts(work: Work, device: str) -> dict[str, Fact]:
-    """What is read beyond a GPU's L2 cache, where the step before may have left it; on a CPU all of it, at a measured rate.
+    """Facts on the bytes that a step reads from memory.
 
-    Nothing where that is too little to be the limit, or where no rate is known.
+    On a GPU they are those beyond its L2 cache, in which the previous step may have left data. On a
+    CPU all bytes count, at a measured rate. Empty if the bytes are too few to be the limit, or no
+    rate is known.
     """
     if device == "cpu":
         if work.read_bytes < LEAST_READ:
@@ -273,9 +281,10 @@ def peak_facts(device: str, precision: str) -> dict[str, Fact]:
 
 
 def measured_peak(precision: str) -> float:
-    """What this CPU does in the best of some square products, on the threads that a step has, in fp32 or the precision's format.
+    """Measure this CPU's best rate on square products, in fp32 or in the precision's format.
 
-    A format that the CPU has no units for is slower than fp32: whatever a step does, it may do in the faster of the two.
+    It uses the threads of a step. A format without units on this CPU is slower than fp32: a step
+    may use the faster of the two.
     """
     own = FORMATS.get(precision.removeprefix("amp_"))
     return max(_fastest_product(dtype) for dtype in {torch.float32, own or torch.float32})

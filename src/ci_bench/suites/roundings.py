@@ -1,9 +1,11 @@
-"""Roundings inside a call that its inputs' precision does not show: narrow types, TF32, and long sums. Imports torch.
+"""Roundings inside a call that its inputs' precision does not show. Imports torch.
 
-A shaken input shows how far one rounding of the input moves a result. A function that computes in bf16 inside swallows such a
-shake, and rounds by far more; a sum over a million numbers may be added up in a row, and the reference adds in pairs. So a run
-of the reference in a mode of torch's dispatcher sees every operator, and moves what it returns by one rounding of its type
-(Monte Carlo arithmetic, Parker 1997). What runs outside of the dispatcher (compiled, Triton, NumPy) is not seen.
+They come from narrow types, TF32, and long sums. A shaken input shows how far one rounding of the
+input moves a result. A function that computes in bf16 inside swallows such a shake, and rounds by
+far more; a sum over a million numbers may be added up in a row, and the reference adds in pairs. So
+a run of the reference in a mode of torch's dispatcher sees every operator, and moves its results by
+one rounding of their type (Monte Carlo arithmetic, Parker 1997). Code outside of the dispatcher
+(compiled, Triton, NumPy) is not seen.
 """
 
 import sys
@@ -62,7 +64,7 @@ class Roundings(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Whether dynamo is told to leave the mode's own code alone, which loads dynamo."""
+        """Make dynamo skip the mode's own code; asking this loads dynamo."""
         return False
 
     def _see(self, value: Tensor, packet: Any, given: Sequence[Tensor]) -> None:
@@ -108,7 +110,7 @@ def _rounding(value: Tensor, packet: Any) -> tuple[float, str]:
 
 
 def _in_a_row(terms: Tensor, value: Tensor, packet: Any) -> Tensor | None:
-    """The rounding of a sum that is added up one by one in fp32; `None` where it is none of a known form.
+    """Return the rounding of a sum that is added up one by one in fp32; `None` for an unknown form.
 
     Each addition rounds its partial sum, with either sign: together the root of the sum of their squares times one rounding
     (Higham and Mary 2019, SIAM J. Sci. Comput. 41, A2815).
@@ -137,7 +139,10 @@ def _in_a_row(terms: Tensor, value: Tensor, packet: Any) -> Tensor | None:
 
 
 def _by_result(terms: Tensor, value: Tensor) -> Tensor | None:
-    """The terms of each result in a row of their own; `None` where no single dimension was summed, nor all."""
+    """Return the terms of each result in a separate row.
+
+    `None` unless a single dimension, or all, were summed.
+    """
     if value.numel() == 1:
         return terms.reshape(1, -1)
     for dim in range(terms.dim()):

@@ -1,7 +1,8 @@
-"""What processes share of one training, in all suites: wrapped models, whole tensors of shards, one state for all. Imports torch.
+"""Shared parts of one training in several processes, for all suites. Imports torch.
 
-Ranks are those of a stage of several processes (`ci_bench.suites.base.Ranks`). Functions that are called collectives have to be
-called in every one of them. Owns nothing of which rows a rank has (`ci_bench.suites.batch_parts`).
+They are wrapped models, whole tensors of shards, and one state for all. Ranks are those of a stage
+of several processes (`ci_bench.suites.base.Ranks`). Functions that are called collectives must be
+called in every one of them. `ci_bench.suites.batch_parts` owns the rows of a rank.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,7 +57,10 @@ def mesh_of(ranks: Ranks, device: str) -> Any:
 
 
 def fully_sharded(module: nn.Module, layout: Layout, mesh: Any) -> nn.Module:
-    """Each repeated block a group of its own, and the rest one. Of a mesh of two dimensions the outer one holds replicas."""
+    """Shard each repeated block as a separate group, and the rest as one.
+
+    In a mesh of two dimensions the outer one holds replicas.
+    """
     from torch.distributed.fsdp import fully_shard
 
     for inner in module.modules():
@@ -85,9 +89,9 @@ def unsharded(value: Tensor) -> Tensor:
 def state_of_first(
     state: Mapping[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks, device: str
 ) -> State:
-    """What rank 0 has in `state` of each place of model and optimizer, whole, in every rank. A collective.
+    """Return rank 0's `state` of each place of model and optimizer, whole, in every rank.
 
-    Other ranks' `state` is not read. What rank 0 lacks, all leave out.
+    A collective. The `state` of other ranks is not read. Places that rank 0 lacks are left out.
     """
     own = places(model, optimizer)
     there = torch.tensor([name in state for name in own], dtype=torch.uint8, device=device)
@@ -120,7 +124,7 @@ Differing = Mapping[tuple[int, int], Sequence[str]]
 
 
 def differing_replicas(model: nn.Module, ranks: Ranks, device: str) -> Differing:
-    """What ranks should have as one before them has it, and have otherwise: whole tensors, and shards that are replicas.
+    """Find tensors in which ranks differ from an earlier rank: whole ones and replicated shards.
 
     A collective.
     """
@@ -133,7 +137,11 @@ def differing_replicas(model: nn.Module, ranks: Ranks, device: str) -> Differing
 
 
 def differing_parts(names: Sequence[str], shards: Sequence[Sequence[float]], sums: Sequence[Sequence[float]]) -> Differing:
-    """Which of the tensors differ, by rank and place in `names`: which part of it a rank holds, and a number of its bytes."""
+    """Return the names of differing tensors, by pair of ranks.
+
+    By rank and place in `names`, `shards` has the rank's part of a tensor, `sums` a number of its
+    bytes.
+    """
     found: dict[tuple[int, int], list[str]] = {}
     for place, name in enumerate(names):
         holders: dict[float, int] = {}
@@ -145,7 +153,7 @@ def differing_parts(names: Sequence[str], shards: Sequence[Sequence[float]], sum
 
 
 def local_part(value: Tensor) -> Tensor:
-    """What of a tensor this rank holds."""
+    """Return this rank's part of a tensor."""
     to_local = getattr(value, "to_local", None)
     own: Tensor = value if to_local is None else to_local()
     return own
@@ -156,7 +164,10 @@ NOWHERE = -1.0
 
 
 def _shard_number(value: Tensor) -> float:
-    """Which part of a tensor this rank holds: the same number in all ranks that hold the same part, 0 for a whole one."""
+    """Return the number of this rank's part of a tensor.
+
+    It is the same in all ranks that hold the same part, 0 for a whole tensor.
+    """
     mesh = getattr(value, "device_mesh", None)
     if mesh is None:
         return 0.0
@@ -193,7 +204,10 @@ EXACT = 2**52
 
 
 def seed_apart(ranks: Ranks, sharing: int = 1) -> None:
-    """Have ranks that were seeded alike draw masks of their own from here on; so many in a row (`sharing`) share theirs."""
+    """Make ranks that were seeded alike draw different masks from here on.
+
+    Each `sharing` consecutive ranks share theirs.
+    """
     torch.manual_seed(torch.initial_seed() + ranks.rank // sharing)
 
 
@@ -213,15 +227,15 @@ def _generator(device: str) -> Tensor:
 
 
 def alike_draws(draws: Sequence[Sequence[float]], sharing: int = 1) -> list[int]:
-    """The ranks that drew (`drawn_by`) what a rank with other rows did: the same masks for their own.
+    """Return the ranks that drew (`drawn_by`) the same as an earlier rank with other rows.
 
-    So many ranks in a row (`sharing`) have the same rows.
+    Each `sharing` consecutive ranks have the same rows.
     """
     return [rank for rank, state in enumerate(draws) if state in draws[: rank // sharing * sharing]]
 
 
 def own_masks(arm: str, draws: Sequence[Sequence[float]], *, where: str, sharing: int = 1) -> Check:
-    """The check that ranks with rows of their own draw masks of their own, by what each drew (`drawn_by`)."""
+    """Check that ranks with different rows draw different masks, by their draws (`drawn_by`)."""
     alike = alike_draws(draws, sharing)
     if not alike:
         return Check(name="own_masks", arm=arm, outcome=Outcome.PASS, detail="each rank draws its own masks")
@@ -232,9 +246,10 @@ def own_masks(arm: str, draws: Sequence[Sequence[float]], *, where: str, sharing
 def looked_for_alike_masks(
     step: Callable[[], object], arm: str, ranks: Ranks, device: str, *, seed: int, even: bool
 ) -> tuple[Check, ...]:
-    """`own_masks` of one more step, untimed, before which each rank is seeded for itself; none where nobody drew. A collective.
+    """Check `own_masks` of one more step, untimed, before which each rank gets a separate seed.
 
-    `even` says whether all ranks have as many rows.
+    A collective. Returns no check if no rank drew. `even` means that all ranks have equally many
+    rows.
     """
     seed_step(seed)
     seed_apart(ranks)
@@ -247,7 +262,7 @@ def looked_for_alike_masks(
 
 
 def forget_graphs() -> None:
-    """Have dynamo begin anew: `really_compiled` counts from here."""
+    """Reset dynamo: `really_compiled` counts from here."""
     from torch._dynamo.utils import counters
 
     torch.compiler.reset()
@@ -266,7 +281,7 @@ def really_compiled(arm: str) -> Check:
 
 
 def _told(differing: Differing) -> Iterator[str]:
-    """Whose tensors others should have, with these others and the names."""
+    """Describe the ranks whose tensors the others should have, with these others and the names."""
     for first in sorted({first for first, _ in differing}):
         others = sorted((rank, names) for (of, rank), names in differing.items() if of == first)
         told = (f"rank {rank}: {', '.join(names[:3])}{_more(names[3:])}" for rank, names in others)

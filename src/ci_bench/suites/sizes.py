@@ -1,7 +1,7 @@
-"""Batches whose size is not simply given: those of several sizes, and the largest that fits. What the suites share of them.
+"""Batches of several sizes, and the largest that fits: the parts that suites share.
 
-Sizes are drawn once, so that all arms of both sides meet the same sequence. No torch here; marking tensors is `marks`, the search
-is the engine's.
+Sizes are drawn once, so all arms of both sides get the same sequence. No torch here; `marks` marks
+tensors, and the engine searches.
 """
 
 import random
@@ -28,7 +28,7 @@ class Axis(StrEnum):
 
 
 class DynamicShapes(StrEnum):
-    """How dynamo is told which sizes differ."""
+    """The way in which dynamo learns which sizes differ."""
 
     SYMBOLS = "symbols"
     """`torch.compile(dynamic=True)`: every size is a symbol, and one that the model asks about becomes a constant."""
@@ -46,7 +46,7 @@ class Size(StrEnum):
 
 
 VARIES = (Axis.BATCH,)
-"""What differs where nobody says."""
+"""Axes that differ by default."""
 
 
 def drawn_rows(batch: int, seed: int) -> tuple[int, ...]:
@@ -61,7 +61,7 @@ def drawn_lengths(length: int, seed: int) -> tuple[int, ...]:
 
 def _drawn(size: int, shares: Sequence[float], seed: int) -> tuple[int, ...]:
     order = list(shares)
-    random.Random(seed).shuffle(order)  # noqa: S311 - sizes are no secret
+    random.Random(seed).shuffle(order)  # noqa: S311 - sizes need no secrecy
     return tuple(max(SMALLEST, round(size * share)) for share in order)
 
 

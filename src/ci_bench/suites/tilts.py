@@ -21,11 +21,11 @@ SHARED, SHARED_BY_ALL = 2.0, 1.5
 SMALL = 2.0
 """Roundings of a usual element that small elements may be off by: they may be what is left of large ones."""
 TIMES_SPREAD = 6.0
-"""How many times as far as the runs' groups usually are."""
+"""Allowed multiple of the usual deviation of the runs' groups."""
 ALONE = 1.0
 """Roundings that the elements of one row may share where other rows share none."""
 OWN_SPREAD = 12.0
-"""How many times as far off as the usual row of the same result a row is that shares what others share, too."""
+"""Allowed multiple of the usual row's deviation, up to `SHARED` roundings."""
 SHARED_FP32 = 32.0
 """Roundings of fp32 that all elements may share, at least: of a factor that is itself a sum of some of them."""
 FP32_EPSILON = 2.0**-24
@@ -38,11 +38,13 @@ Grouped = Callable[[Tensor], Tensor]
 def tilt(given: Tensor, true: Tensor, others: Sequence[Tensor], epsilon: float) -> tuple[float, float]:
     """Measure the worst group of elements that is off in one direction: the error along the truth, and what is allowed.
 
-    Rounding errors of many elements cancel along the truth, so that a wrong factor shows far below one rounding of a number.
-    Groups are the whole, each row of the first and of the last dimension, and elements of like size. A number that all of a
-    group share may be rounded as well (a scale, a row's sum): `SHARED` roundings are allowed, and what the runs show. If the
-    usual row shares none, one that does is an outlier, and `ALONE` roundings are allowed. In
-    fp32 only the whole is a group. It may share a sum of all its elements in any order, off by the square root of their number.
+    Rounding errors of many elements cancel along the truth, so a wrong factor shows far below one
+    rounding of a number. Groups are the whole, each row of the first and of the last dimension, and
+    elements of like size. A number that all of a group share may be rounded as well (a scale, a
+    row's sum): `SHARED` roundings are allowed, and what the runs show. If the usual row shares
+    none, one that does is an outlier, and `ALONE` roundings are allowed. In fp32 only the whole is
+    a group. It may share a sum of all its elements in any order, off by the square root of their
+    number.
     """
     if epsilon < FP32_EPSILON or given.numel() < GROUP or not math.isfinite(float(given.sum()) + float(true.sum())):
         return 0.0, 1.0
@@ -67,9 +69,11 @@ def tilt(given: Tensor, true: Tensor, others: Sequence[Tensor], epsilon: float) 
 
 
 def _groups(true: Tensor) -> Iterator[tuple[Grouped, float, float]]:
-    """Lay a tensor out in groups, each a row. With how many roundings they share, of their own size and of a usual element's.
+    """Lay a tensor out in groups, each a row.
 
-    The first dimension lists samples, which are computed each by itself. Columns may be small where others are large.
+    Each group comes with the roundings that its elements share, and with those of a usual element
+    by which small elements may be off. The first dimension lists samples, each computed separately.
+    Columns may be small although others are large.
     """
     count = true.numel()
     yield _whole(true, SHARED_BY_ALL)
@@ -132,7 +136,10 @@ def _share_below(value: Tensor, true: Tensor, sign: Tensor, step: Tensor, decisi
 
 
 def one_sided(kind: str, *, extra: bool) -> str:
-    """Say what is wrong with a tensor that one side alone has. Inputs are there only if a call wrote into them."""
+    """Describe the fault in a tensor that only one side has.
+
+    Inputs are there only if a call wrote into them.
+    """
     if kind in {"input", "inputs"}:
         writer, other = ("it", "the reference") if extra else ("the reference", "it")
         return f"{writer} writes into this input, and {other} leaves it alone"

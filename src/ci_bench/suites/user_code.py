@@ -1,7 +1,8 @@
-"""The user's own code by its import path: backends, models, data sets, losses, optimizers. Called in workers only.
+"""The user's own code by its import path. Called in workers only.
 
-A worker's path begins with its side's tree, and its working folder is the one in that tree, so that base finds base's code and
-head finds head's. Nothing of it is ever imported by the process that plans and judges.
+It covers backends, models, data sets, losses and optimizers. A worker's path starts with its side's
+tree, and its working folder is the one in that tree: base finds base's code and head finds head's.
+The process that plans and judges never imports it.
 """
 
 import importlib
@@ -26,12 +27,14 @@ FORMS = "package.module:NAME nor path:FILE,class:NAME"
 
 
 def load_named(path: str, *, option: str) -> Any:
-    """What lies behind ``package.module:NAME``, or ``path:FILE,class:NAME`` with the file relative to the side's folder.
+    """Load the object at ``package.module:NAME``, or at ``path:FILE,class:NAME``.
 
-    `option` is the field of the configuration that names it.
+    The file is relative to the side's folder. `option` is the field of the configuration that names
+    it.
 
     Raises:
-        LookupError: there is no such module, file or name. What a module raises when it is imported goes through.
+        LookupError: the module, file or name does not exist. Exceptions from importing a module
+            pass through.
     """
     where, name = _split(path, option)
     try:
@@ -49,7 +52,10 @@ def load_named(path: str, *, option: str) -> Any:
 
 
 def is_import_path(text: str) -> bool:
-    """Whether a name of the configuration is one of the user's code: those of libraries have no colon."""
+    """Return true if a name of the configuration is the user's code.
+
+    Names of libraries have no colon.
+    """
     return ":" in text
 
 
@@ -76,7 +82,7 @@ def resolve_backend(backend: str, *, option: str = "backend", also: tuple[str, .
 
 
 def _split(path: str, option: str) -> tuple[str, str]:
-    """Where to look, and for what."""
+    """Return the place to search, and the name to find."""
     if path.startswith("path:"):
         where, comma, rest = path.partition(",class:")
         name = rest if comma else ""

@@ -1,1 +1,1 @@
-"""Three fixed pieces of work that nobody's code is part of: what a machine's own noise is measured with."""
+"""Three fixed workloads without code of either side: they measure a machine's own noise."""

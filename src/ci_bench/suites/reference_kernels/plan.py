@@ -9,7 +9,7 @@ from ci_bench.suites.base import Stage, StageKind
 
 ARM = "eager"
 WORK = ("matmul", "dispatch", "copy")
-"""What computes, what only launches, and what only moves bytes."""
+"""Workloads: one computes, one only launches, and one only moves bytes."""
 
 
 class ReferenceKernels:
@@ -20,7 +20,7 @@ class ReferenceKernels:
     preload: tuple[str, ...] = ("torch",)
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """All kinds of work; there are no options."""
+        """Return all kinds of work; the suite has no options."""
         return tuple(
             Case(
                 id=f"reference_kernels/{name}",
@@ -35,7 +35,7 @@ class ReferenceKernels:
         )
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
-        """Timing alone, in every launch."""
+        """Time in every launch; no other stage."""
         return (Stage(kind=StageKind.TIME, arms=case.arms, launches=None),)
 
     def needs_network(self, case: Case) -> bool:  # noqa: ARG002 - nothing of it ever does
