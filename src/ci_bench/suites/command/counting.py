@@ -1,9 +1,10 @@
-"""How many instructions a run of a command takes: counted by `perf stat` or by Valgrind's callgrind, untimed, on the CPU.
+"""Instruction counts of a command: by `perf stat` or by Valgrind's callgrind, untimed, on the CPU.
 
-Both count instructions in user mode, of the command and of all processes that it starts; perf by the processor's own counter,
-which few virtual machines have, callgrind by running the program in a simulator, about a hundred times slower. Nothing else
-on the machine moves the number, so that it tells changes apart that are too small for a clock. What does move it (threads that
-wait in loops, hashes that are seeded by chance) shows in a second run, and such a command is not counted.
+Both count instructions in user mode, of the command and of all processes that it starts. perf uses
+the processor's own counter, which few virtual machines have. callgrind runs the program in a
+simulator, about a hundred times slower. Nothing else on the machine moves the number, so it shows
+changes that are too small for a clock. Threads that wait in loops, and hashes with random seeds, do
+move it. That shows in a second run, and such a command is not counted.
 """
 
 import shutil
@@ -19,7 +20,7 @@ from ci_bench.suites.command.process import Place, run
 
 RUNS = 2
 REPEATS = (INSTRUCTIONS.threshold or 0.0) / 2
-"""How far two runs of the same command may differ: half of what counts as a change."""
+"""The largest difference between two runs of the same command: half of a change that counts."""
 EVENT = "instructions:u"
 PROBE_S = 20.0
 LINE = 200
@@ -29,10 +30,10 @@ TOOLS: Mapping[Counting, tuple[Counting, ...]] = {
     Counting.PERF: (Counting.PERF,),
     Counting.CALLGRIND: (Counting.CALLGRIND,),
 }
-"""What is tried for what is asked, in this order."""
+"""The counters tried for each setting, in this order."""
 
 
-class NotCounted(Exception):  # noqa: N818 - it says why there is no number, which fails nothing
+class NotCounted(Exception):  # noqa: N818 - it explains a missing number, which fails nothing
     """The instructions of a command are not known. The message says why, and what would help."""
 
 
@@ -76,7 +77,7 @@ class _Counter:
 
 
 def _lacks_perf(place: Place) -> str:
-    """Whether perf may count, and whether there is anything to count with: it ends well either way."""
+    """Return why perf cannot count, empty if it can. The command succeeds either way."""
     if not _found("perf", place):
         return "it is not installed"
     told = place.folder / "perf"
@@ -111,7 +112,7 @@ def read_perf(text: str) -> int:
     """The instructions in what ``perf stat -x,`` writes; of processors with two kinds of cores a line for each kind.
 
     Raises:
-        NotCounted: there is no number.
+        NotCounted: the number is missing.
     """
     rows = [line.split(",") for line in text.splitlines() if "instructions" in line and not line.startswith("#")]
     numbers = [int(row[0]) for row in rows if row[0].isdecimal()]

@@ -1,7 +1,8 @@
 """Work that a timed command leaves to other processes: its time lacks it.
 
-A command may leave a server running that waits for work (ccache, a build daemon): that is named, and passes. What still computes
-after the command has ended is work that no clock saw.
+A command may leave a server running that waits for work (ccache, a build daemon): such a server is
+reported, and passes. If a process still computes after the command has ended, no clock saw that
+work.
 """
 
 import os
@@ -14,11 +15,14 @@ from pathlib import Path
 from ci_bench.records.results import Check, Outcome
 
 WATCH_S = 1.0
-"""How long leftovers are watched outside of the clock: longer than an interpreter with torch takes to end."""
+"""Seconds for which leftovers are watched outside of the clock.
+
+An interpreter with torch takes less than that to end.
+"""
 BUSY = 0.5
 """Leftovers that use this share of a processor until the watch ends are not about to end."""
 LACKING, LACKING_S = 0.25, 0.1
-"""Work that makes a time wrong: a share of the command's seconds, and at least so many seconds."""
+"""Work that makes a time wrong: a share of the command's seconds, and the least seconds."""
 NOTICEABLE, NOTICEABLE_S = 0.02, 0.05
 """The same for work that puts a time in doubt."""
 MOST_NAMES = 5
@@ -27,7 +31,7 @@ WATCH_EVERY_S = 0.02
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
-    """How a run ended well: its seconds, and what it left running, by name.
+    """A run that succeeded: its seconds, and the processes that it left running, by name.
 
     `worked_s` is the CPU time that the leftovers used in the `watched_s` after the run, before they were ended.
     """

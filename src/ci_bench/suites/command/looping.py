@@ -1,10 +1,14 @@
-"""Runs a training loop that is a generator: ``python -m ci_bench.suites.command.looping package.module:train``.
+"""Runs a training loop that is a generator.
 
-A script for the process of the measured code, started by entries with `loop`. The loop is the user's, with whatever it does
-between two steps; here is the clock around it. A step ends when the loop has yielded it, its numbers are read, and the device has
-done what was queued: a lazy framework computes when a number is read. The next begins when the loop resumes, so that what is
-written here is no part of a step. The first one includes the loop's set-up.
-Imports no torch: what the loop has not imported is not waited for.
+A script for the process of the measured code, started by entries with `loop`:
+``python -m ci_bench.suites.command.looping package.module:train``. The loop is the user's,
+including its work between two steps; this module is the clock around it.
+
+A step ends when three things are done: the loop has yielded it, its numbers are read, and the
+device has finished its queue. A lazy framework computes only when a number is read. The next step
+starts when the loop resumes, so writing here is not part of a step. The first one includes the
+loop's set-up. Imports no torch: the clock does not wait for a framework that the loop has not
+imported.
 """
 
 import argparse
@@ -22,7 +26,7 @@ EXAMPLE = "`yield ci_bench.Step(loss=loss)` at the end of each step"
 
 
 class BadLoop(Exception):  # noqa: N818 - it says what is wrong with a loop
-    """What was named is no loop. The message says what to change."""
+    """The named object is not a loop. The message explains what to change."""
 
 
 def load(target: str) -> Callable[..., Any]:
@@ -39,10 +43,10 @@ def load(target: str) -> Callable[..., Any]:
 
 
 def steps_of(loop: Callable[..., Any], arguments: Mapping[str, Any], target: str) -> Iterator[Any]:
-    """What the loop yields.
+    """Return the iterator over the loop's steps.
 
     Raises:
-        BadLoop: it yields nothing that could be gone through.
+        BadLoop: the loop returned something that is not an iterator.
     """
     yielded = loop(**arguments)
     if not hasattr(yielded, "__next__"):
@@ -74,7 +78,7 @@ def drive(steps: Iterator[Any], most: int | None, note: Callable[[Step, float, f
 
 
 def _close(steps: Iterator[Any]) -> None:
-    """Let the loop clean up behind itself; what is no generator has nothing to be closed."""
+    """Let the loop clean up; only a generator needs to be closed."""
     close = getattr(steps, "close", None)
     if close is not None:
         close()
@@ -90,7 +94,10 @@ def _wait_for_the_device() -> None:
 
 
 def _end_with_the_others() -> None:
-    """Where ranks are still connected, end at once when all are here: gloo's threads may abort a process that takes them down."""
+    """End immediately once all ranks are here, if they are still connected.
+
+    gloo's threads may abort a process that takes them down.
+    """
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         distributed.barrier()

@@ -1,6 +1,7 @@
-"""Runs a program and writes the peak of its memory to a file. A script of its own, so that the process is small.
+"""Runs a program and writes the peak of its memory to a file.
 
-Run as ``python -I -S meter.py FILE PROGRAM ARGUMENT…``. It ends as the program did.
+A separate script keeps the process small. Run as ``python -I -S meter.py FILE PROGRAM ARGUMENT…``.
+It ends as the program did.
 """
 
 import os
@@ -24,7 +25,7 @@ def main(argv: list[str]) -> None:
         stream.write(str(usage.ru_maxrss * KIB))
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
-        if -code not in {signal.SIGKILL, signal.SIGSTOP}:  # these two nobody can hold back
+        if -code not in {signal.SIGKILL, signal.SIGSTOP}:  # no process can block these two
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     sys.exit(code)

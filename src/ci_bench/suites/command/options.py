@@ -22,7 +22,10 @@ Command = str | tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """What is done with the series whose name `match` fits: not used, called `name`, read in another unit or direction."""
+    """Treatment of the series whose name `match` fits.
+
+    They are not used, called `name`, or read in another unit or direction.
+    """
 
     match: str
     use: bool = True
@@ -41,11 +44,12 @@ ROUNDINGS: tuple[Mapping[str, str], ...] = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Losses:
-    """What a training writes of its steps: in which `format`, and what it calls things (`names`; see `formats.training_log`).
+    """Steps that a training writes: their `format`, and the `names` that it uses.
 
-    `warmup_steps` are the first steps, whose times are kept apart; `steps` end a loop. `rounding` are environments in which the
-    command computes the same but for rounding: how far its losses come apart then is what head's may. `None`: `ROUNDINGS` on a
-    CPU, else none.
+    See `formats.training_log`. `warmup_steps` are the first steps, whose times are kept separate;
+    `steps` end a loop. `rounding` are environments in which the command computes the same but for
+    rounding: head's losses may differ by as much as these do. `None`: `ROUNDINGS` on a CPU, else
+    none.
     """
 
     format: str = "auto"
@@ -62,7 +66,7 @@ class Losses:
 
 
 class Counting(StrEnum):
-    """What counts the instructions of a run."""
+    """The tool that counts the instructions of a run."""
 
     NEVER = "never"
     AUTO = "auto"
@@ -75,11 +79,13 @@ class Counting(StrEnum):
 class Options:
     """One entry.
 
-    Without `format` the command itself is measured, its wall time and its peak of memory. With `format` what it says is read, and
-    with `losses` what a training says of its steps: from the file that `output` names (a glob may name several), from standard
-    output, or from the file that the command finds in CI_BENCH_OUTPUT. With a `loop` the commands are what runs it, with the
-    `arguments` of each arm, in so many `processes`. `timeout_s` ends one run. `exit_codes` are those of a run that went well.
-    `instructions` says whether they are counted, in runs of their own.
+    Without `format` the suite measures the command itself, its wall time and its peak of memory.
+    With `format` it reads the command's output, and with `losses` the steps that a training
+    reports. The output is in the file that `output` names (a glob may name several), in standard
+    output, or in the file that the command finds in CI_BENCH_OUTPUT. With a `loop` the commands run
+    it, with the `arguments` of each arm, in `processes` processes. `timeout_s` ends one run.
+    `exit_codes` are those of a successful run. `instructions` selects if they are counted, in
+    separate runs.
     """
 
     name: str

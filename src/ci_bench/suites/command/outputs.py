@@ -1,4 +1,7 @@
-"""What a run wrote: found, seen to be new, and read. A file that was there before the run says nothing about it."""
+"""Output files of a run: found, checked to be new, and read.
+
+An older file does not describe the run.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,7 +21,7 @@ _Stamp = tuple[int, int, int]
 
 @dataclass(kw_only=True, slots=True)
 class Output:
-    """Where a run's output is: `named` by the user, or the file `own` that it was given."""
+    """The output of a run: `named` by the user, or the file `own` that the run was given."""
 
     named: str | None
     own: Path
@@ -34,7 +37,7 @@ class Output:
         """The files that the run wrote.
 
         Raises:
-            BadOutput: there is none, or too many.
+            BadOutput: no file is found, or too many.
         """
         candidates = self._candidates()
         fresh = [file for file in candidates if self.before.get(file) != _stamp(file)]
@@ -85,10 +88,12 @@ def read_output(output: Output, form: str) -> Reading:
 
 
 def read_losses(output: Output, losses: Losses) -> training_log.Log:
-    """What the run wrote of its steps, by rank. Several files of text are read as one, in the order of their names.
+    """Read the steps that the run wrote, by rank.
+
+    Several text files are read as one, in the order of their names.
 
     Raises:
-        BadOutput: it is missing, or cannot be read.
+        BadOutput: the output is missing, or cannot be read.
     """
     try:
         files = _files_of_losses(output, losses)
@@ -102,7 +107,7 @@ def read_losses(output: Output, losses: Losses) -> training_log.Log:
 
 
 def _files_of_losses(output: Output, losses: Losses) -> list[Path]:
-    """The files that the run wrote; where there is none, say whether standard output has what is missing."""
+    """The files that the run wrote. If none exist, the error mentions losses on standard output."""
     try:
         return output.files()
     except BadOutput as error:
@@ -116,18 +121,18 @@ def _files_of_losses(output: Output, losses: Losses) -> list[Path]:
 
 
 def read_steps(files: Sequence[Path], losses: Losses) -> training_log.Log:
-    """What files say of the steps of a training, by rank.
+    """Read the steps of a training from files, by rank.
 
     Raises:
-        Unreadable: they cannot be used.
-        OSError: one cannot be opened.
+        Unreadable: the files cannot be used.
+        OSError: a file cannot be opened.
     """
     content = _bytes(files[0])
     form = training_events.form_of(content) if losses.format == catalogue.AUTO else losses.format
     if form not in training_events.FORMATS:
         text = "\n".join(catalogue.decode(_bytes(file)) for file in files)
         return training_log.read(text, losses.names, losses.format)
-    once = {file.resolve(): file for file in reversed(files)}  # wandb/latest-run is a link to a run beside it
+    once = {file.resolve(): file for file in reversed(files)}  # wandb/latest-run is a link to a run in the same folder
     read = [training_events.File(folder=str(file.parent), name=file.name, content=_bytes(file)) for file in once.values()]
     return training_log.Log(ranks=training_events.read(read, losses.names, form))
 

@@ -1,10 +1,10 @@
 """One run of a command: started, waited for, ended with all that it started, its output in files.
 
-What a command starts is this process's to end, wherever it went: the kernel hands orphans of any session or group to it
-(PR_SET_CHILD_SUBREAPER, prctl(2)) while one runs.
+This process ends all processes that a command starts, in any session or group. The kernel hands
+orphans to it (PR_SET_CHILD_SUBREAPER, prctl(2)) during a run.
 
-The clock is not here; but what is here happens while it runs, so waiting is the kernel's business and not done by looking again
-and again. A second thread looks, twice a second, whether the command takes too long or prints too much.
+The clock is elsewhere, but this code runs while it ticks. So the kernel does the waiting, without
+polling. A second thread checks twice a second if the command takes too long or prints too much.
 """
 
 import ctypes
@@ -28,10 +28,13 @@ from ci_bench.suites.command.options import Command
 MOST_OUTPUT_BYTES = 1 << 28
 TAIL_BYTES = 2000
 CAUSE_BYTES = 1 << 16
-"""How much of the end is searched for the cause: what a launcher says of its workers is longer than a tail."""
+"""Bytes of the end that are searched for the cause.
+
+A launcher's report on its workers is longer than a tail.
+"""
 LOOK_S = 0.5
 LEFTOVERS_S = 10.0
-"""How long what a command left running may take to end, once it was killed."""
+"""Seconds that leftovers of a command may take to end after they were killed."""
 PAUSE_S = 0.001
 CHUNK_BYTES = 1 << 16
 PR_SET_CHILD_SUBREAPER = 36
@@ -40,9 +43,9 @@ LINE = 200
 METER = Path(__file__).with_name("meter.py")
 _METERED = (sys.executable, "-I", "-S", str(METER))
 RANK = re.compile(r"^\[[^\]\s]{1,40}\]: ?")
-"""What torchrun and torch.distributed put before each line of a worker: ``[rank1]: ``."""
+"""The prefix of torchrun and torch.distributed for each line of a worker: ``[rank1]: ``."""
 LAUNCHER = re.compile(r"[\w.]*\b(ChildFailedError|CalledProcessError)\b")
-"""What a launcher raises because a worker failed, which says nothing of why."""
+"""Errors that a launcher raises because a worker failed; they do not show the cause."""
 CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 ENDING = re.compile(r"\b(error|failed|signal|exitcode)\b", re.IGNORECASE)
 SHELL = ("bash", "-euo", "pipefail", "-c")
@@ -60,7 +63,7 @@ class CommandLate(CommandFailed):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where a command runs, and where its output goes: `folder` is private to the case."""
+    """Folders for a command and its output: `folder` is private to the case."""
 
     cwd: Path
     environ: Mapping[str, str]
@@ -68,12 +71,12 @@ class Place:
 
     @property
     def stdout(self) -> Path:
-        """What the last run wrote to standard output."""
+        """The standard output of the last run."""
         return self.folder / "stdout"
 
     @property
     def stderr(self) -> Path:
-        """What the last run wrote to standard error."""
+        """The standard error of the last run."""
         return self.folder / "stderr"
 
 
@@ -93,12 +96,14 @@ def run(
 ) -> Ended:
     """Run a program to its end. Standard input is empty.
 
-    `stamps` is filled with when each newline or carriage return of standard output came, in seconds of the monotonic clock.
-    What the program leaves running is watched for `watch_s` at most, to see whether it works, and ended.
+    `stamps` is filled with when each newline or carriage return of standard output came, in seconds
+    of the monotonic clock. Processes that the program leaves running are watched for `watch_s` at
+    most, to see if they work, and ended.
 
     Raises:
         CommandLate: it takes longer than `timeout_s`.
-        CommandFailed: it cannot be started, prints too much, ends with another exit code, or leaves what cannot be ended.
+        CommandFailed: it cannot be started, prints too much, ends with another exit code, or leaves
+            processes that cannot be ended.
     """
     others = frozenset(_children())
     _adopt(1)
@@ -134,8 +139,9 @@ def peak_bytes(
 ) -> tuple[int, Ended]:
     """Run a program, and return the peak of resident memory of its largest process (wait4(2), ru_maxrss).
 
-    A child starts with the peak of the process that forked it. So a small interpreter stands between: what uses less than that
-    (about 10 MB) cannot be told. Raises `CommandFailed` as `run` does.
+    A child starts with the peak of the process that forked it. So a small interpreter runs in
+    between, and its size (about 10 MB) is the smallest peak that can be measured. Raises
+    `CommandFailed` as `run` does.
     """
     told = place.folder / "peak"
     told.unlink(missing_ok=True)
@@ -185,7 +191,7 @@ def _end_leftovers(others: frozenset[int]) -> tuple[tuple[str, ...], bool]:
         if time.monotonic() > deadline:
             return tuple(ended), False
         reaped = {pid: status for pid in left if (status := _reaped(pid)) is not None}
-        # What had ended by itself before was not left running.
+        # Processes that had already ended were not left running.
         ended += [names[pid] for pid, status in reaped.items() if os.WIFSIGNALED(status)]
         if not reaped:
             time.sleep(PAUSE_S)
@@ -194,7 +200,7 @@ def _end_leftovers(others: frozenset[int]) -> tuple[tuple[str, ...], bool]:
 
 
 def _reaped(pid: int) -> int | None:
-    """The status with which a child ended, 0 where nobody knows it; `None` while it lives."""
+    """Return the status with which a child ended, 0 if it is unknown; `None` while it lives."""
     with suppress(ChildProcessError):
         done, status = os.waitpid(pid, os.WNOHANG)
         return status if done == pid else None
@@ -202,7 +208,7 @@ def _reaped(pid: int) -> int | None:
 
 
 def _name(pid: int) -> str:
-    """What the kernel calls a process, a dead one too, as far as it can be printed."""
+    """The kernel's name of a process, also of a dead one, as far as it can be printed."""
     try:
         name = Path("/proc", str(pid), "comm").read_text(errors="replace").strip()
     except OSError:
@@ -263,7 +269,7 @@ class _Stamper(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Copy until nobody can write any more."""
+        """Copy until all writers have closed the pipe."""
         with self._file.open("ab") as copy:
             while chunk := os.read(self._pipe.fileno(), CHUNK_BYTES):
                 now = time.monotonic()
@@ -272,7 +278,7 @@ class _Stamper(threading.Thread):
                 self._stamps.extend([now] * (chunk.count(b"\n") + chunk.count(b"\r")))
 
     def finish(self) -> None:
-        """All that could write has ended, or cannot be ended, which is told elsewhere."""
+        """All that could write has ended, or cannot be ended, which is reported elsewhere."""
         self.join(LEFTOVERS_S)
         if not self.is_alive():
             self._pipe.close()

@@ -1,7 +1,7 @@
 """The worker's half of `command`: one case as a workload. Imports no torch.
 
-Nothing here is random, and there is no warm-up of its own: the engine warms the command up like any other step, and a tool whose
-output is read warms up itself.
+Nothing here is random. This suite adds no warm-up: the engine warms the command up like any other
+step, and a tool whose output is read warms up itself.
 """
 
 import os
@@ -105,7 +105,7 @@ class CommandWorkload:
         return arms if self._context.launch % 2 == 0 else arms[::-1]
 
     def _weighed(self, arms: tuple[str, ...]) -> Evidence:
-        """What a run of each arm takes beside time: memory, and instructions where they are asked for."""
+        """Measure the memory of a run of each arm, and its instructions if requested."""
         peaks = tuple(self._peak(arm) for arm in arms)
         checks = [*self._leftovers()]
         if self._options.instructions is Counting.NEVER:
@@ -239,11 +239,12 @@ class TimedCommand:
 
 
 def _rendezvous() -> dict[str, str]:
-    """Where processes that the command starts find each other: on loopback, at ports that are nobody's.
+    """Settings by which processes of the command find each other: loopback, and free ports.
 
-    torchrun reads its options from PET_ variables, and chooses a port by itself where that is 0
-    (https://docs.pytorch.org/docs/stable/elastic/run.html); scripts that start without it read MASTER_ADDR and MASTER_PORT. A
-    fixed port would be taken where two gates share a machine. What the command or its options say comes first.
+    torchrun reads its options from PET_ variables, and chooses a port for 0
+    (https://docs.pytorch.org/docs/stable/elastic/run.html). Scripts that start without it read
+    MASTER_ADDR and MASTER_PORT. A fixed port would be taken if two gates share a machine. Settings
+    of the command or of its options take precedence.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -261,7 +262,7 @@ def _with_output(argv: Sequence[str], own: Path) -> tuple[str, ...]:
 
 
 def _checks(arm: str, selection: Selection) -> tuple[Check, ...]:
-    """Whether a benchmark went wrong, and which series nobody gave a direction."""
+    """Report if a benchmark went wrong, and list the series without a direction."""
     skipped = f"; skipped: {_listed([one.benchmark for one in selection.skipped])}" if selection.skipped else ""
     if selection.failed:
         outcome = Outcome.FAIL

@@ -1,9 +1,10 @@
-"""Which series of a reading become metrics, under which names, in which unit and direction. Pure.
+"""Selection of the series of a reading that become metrics: names, units and directions. Pure.
 
-A direction is never guessed: a series of which neither the tool nor a rule says which way is better is not used, and is
-reported. Names are what results allow (`[a-z0-9_]{1,60}`), made from what tools call their series. A name depends on nothing
-but the series' own, so that a benchmark that comes or goes renames no other. What loses something on the way gets six
-characters of a digest, so that two names that differ stay different.
+A direction is never guessed. A series is not used, and is reported, if neither the tool nor a rule
+gives its better direction. Names are what results allow (`[a-z0-9_]{1,60}`), made from the tools'
+names for their series. A name depends only on the series itself, so a benchmark that comes or goes
+renames no other. A name that loses characters gets six characters of a digest, so two different
+names stay different.
 """
 
 import re
@@ -20,14 +21,14 @@ SHOWN = 8
 
 
 class BadOutput(NotMeasured):
-    """What a command wrote cannot be used. The message says what to change."""
+    """The output of a command cannot be used. The message explains what to change."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """What is used of a reading: `metrics` of one arm and launch, and the tool's own name of each.
+    """The used part of a reading: `metrics` of one arm and launch, and the tool's own name of each.
 
-    `undirected` are names of series left out because nobody says which way is better.
+    `undirected` are names of series that are left out because their better direction is unknown.
     """
 
     metrics: tuple[Metric, ...]
@@ -40,7 +41,7 @@ class Selection:
 
 @dataclass(kw_only=True, slots=True)
 class _Picked:
-    """What is gathered while a reading is gone through; `used` are the positions of rules that fitted something."""
+    """Series collected from a reading; `used` are the positions of rules that matched."""
 
     metrics: dict[str, Metric] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
@@ -124,7 +125,10 @@ def _first_fitting(rules: Sequence[Rule], label: str) -> int | None:
 
 
 def _fits(glob: str, label: str) -> bool:
-    """Whether a glob fits all of a name: ``*`` is anything, ``?`` one character. Brackets are themselves, names have many."""
+    """Return true if a glob fits all of a name.
+
+    ``*`` is anything, ``?`` one character. Brackets are literal, since many names have them.
+    """
     form = "".join({"*": ".*", "?": "."}.get(character, re.escape(character)) for character in glob)
     return re.fullmatch(form, label, re.DOTALL) is not None
 

@@ -1,7 +1,8 @@
-"""What a training loop of one's own calls: `step` as each step ends, or yields: `Step`; and `perturb` once, before the first.
+"""Calls for a custom training loop: `step` for each step, or `Step` to yield; `perturb` once.
 
-All do nothing outside of ci-bench, so that they may stay in the loop. Imports no torch; losses may be tensors, which waits for
-the device, as logging a loss does.
+A loop calls `step` as each step ends, or yields a `Step`. It calls `perturb` before the first step.
+Outside of ci-bench they do nothing, so they may stay in the loop. Imports no torch. Losses may be
+tensors: reading one waits for the device, as logging a loss does.
 """
 
 import json
@@ -22,7 +23,8 @@ EPSILON = 2.0**-23
 class Step:
     """A training step that ended: its loss, and, if you like, the global gradient norm and the step's tokens (or rows).
 
-    What a loop that is a generator yields (`loop` of an entry). Numbers may be tensors with one element.
+    A loop that is a generator yields these (`loop` of an entry). Numbers may be tensors with one
+    element.
     """
 
     loss: SupportsFloat
@@ -35,8 +37,9 @@ def step(
 ) -> None:
     """Note that a training step ended: its loss, and, if you like, the global gradient norm and the step's tokens (or rows).
 
-    Every process may call it, or the first alone. `rank` is torchrun's where it is left out. It is one line of JSON, appended to
-    the file that CI_BENCH_OUTPUT names in one write, with the seconds of the machine's monotonic clock.
+    Every process may call it, or only the first. By default `rank` is torchrun's. Each call appends
+    one line of JSON to the file that CI_BENCH_OUTPUT names, in one write, with the seconds of the
+    machine's monotonic clock.
 
     Raises:
         OSError: the file cannot be written.
@@ -84,11 +87,12 @@ def _number(value: SupportsFloat) -> float:
 
 
 def perturb(parameters: Iterable[Any]) -> None:
-    """Shake each of these tensors by a rounding error, in the runs that measure how far rounding drives a training apart.
+    """Shake each of these tensors by a rounding error, in the runs that measure rounding.
 
-    For programs that no environment makes round otherwise: trainings on GPUs. In all other runs nothing happens. A tensor is
-    multiplied, in place, by 1 + 2^-23 or 1 - 2^-23 (times 2^16 for bfloat16, 2^13 for float16), each as a whole, so that all
-    ranks shake alike, however it is sharded. The same number of CI_BENCH_ROUNDING always shakes the same way.
+    For programs that no environment makes round otherwise: trainings on GPUs. In all other runs
+    nothing happens. A tensor is multiplied, in place, by 1 + 2^-23 or 1 - 2^-23 (times 2^16 for
+    bfloat16, 2^13 for float16), each as a whole, so all ranks shake alike, however it is sharded.
+    The same number of CI_BENCH_ROUNDING always shakes the same way.
     """
     number = os.environ.get(ROUNDING_VARIABLE)
     if not number:

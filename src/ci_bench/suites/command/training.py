@@ -1,8 +1,9 @@
-"""A command that trains: what its runs say of their steps, as times and as evidence on loss parity.
+"""A command that trains: its reported steps become times and evidence on loss parity.
 
-The command is run as it is, with its own seeds. Weights of a program nobody knows cannot be perturbed, so how far rounding alone
-drives its losses apart is measured from outside: the same command in environments that make torch sum in another order
-(`Losses.rounding`), and once more in each launch, for what does not repeat itself. All are of one seed, 0, and of the same
+The command runs unchanged, with its own seeds. Weights of an unknown program cannot be perturbed,
+so the effect of rounding on its losses is measured from outside. The same command runs in
+environments that make torch sum in another order (`Losses.rounding`). It runs once more in each
+launch, which shows differences between repetitions. All runs are of one seed, 0, and of the same
 unknown data. Imports no torch.
 """
 
@@ -30,12 +31,12 @@ from ci_bench.records.results import (
 from ci_bench.suites.command.selecting import BadOutput
 
 ROUNDING_VARIABLE = "CI_BENCH_ROUNDING"
-"""Which of the environments a run is in, from 1: for programs that want to shake their own numbers by a rounding."""
+"""The number of a run's environment, from 1: programs may shake their own numbers by it."""
 MOST_SAMPLES = 1000
 MOST_REPEATS = 8
 MOST_READING = 1000
 MOST_NAMED = 16
-"""Ranks with facts of their own."""
+"""Ranks that get separate facts."""
 AS_IT_IS, OWN_DATA = "as_it_is", "own"
 
 Ranks = Sequence[Sequence[Record]]
@@ -43,7 +44,7 @@ Ranks = Sequence[Sequence[Record]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """What a run is for, and in which circumstances (`start`) it ran."""
+    """The purpose of a run, and the circumstances (`start`) in which it ran."""
 
     role: Role
     start: str = AS_IT_IS
@@ -51,7 +52,7 @@ class Kind:
 
 
 def evidence(traces: Sequence[Trace], *, candidates: Sequence[str]) -> ParityEvidence:
-    """What is known of losses from these runs of a program whose weights nobody perturbed."""
+    """Evidence on losses from these runs of a program whose weights were not perturbed."""
     masks = [ArmMasks(arm=arm, masks=Masks.ALIGNED, detail="not probed: as the commands draw them") for arm in candidates]
     steps = max((len(trace.loss) for trace in traces), default=1)
     return ParityEvidence(
@@ -93,7 +94,7 @@ def trace_of(log: Log, arm: str, kind: Kind) -> Trace:
 
 
 def _reading(log: Log) -> str:
-    """Which ranks were read, and what was left out, in words."""
+    """Describe in words which ranks were read, and what was left out."""
     ranks = f"rank {log.numbers[0]}" if len(log.ranks) == 1 else f"{len(log.ranks)} ranks"
     return f"{ranks}; not training steps: {log.remarks}"[:MOST_READING] if log.left_out else ranks
 
@@ -165,9 +166,10 @@ def _items(ranks: Ranks) -> int | None:
 
 
 def facts(ranks: Ranks, times: Sequence[Sequence[float]]) -> Mapping[str, Fact]:
-    """How long the training is, and how slow each rank by its own clock; where known, how long each computes in a step.
+    """Facts on the length of the training, and on how slow each rank is by its own clock.
 
-    The latter tells ranks apart that wait for each other, where waiting takes no time of the processor: on the CPU.
+    If known, they include the time that each rank computes in a step. This distinguishes ranks that
+    wait for each other if waiting takes no processor time: on the CPU.
     """
     found: dict[str, Fact] = {"training_steps": len(ranks[0])}
     if len(ranks) > 1:
