@@ -1,15 +1,17 @@
-"""Whether an arm computes what its reference does, by the rule that all suites share (`suites.numerics`).
+"""Agreement of an arm with its reference, by the rule that all suites share (`suites.numerics`).
 
-The truth is the reference in double precision. What rounding does is shown by the reference itself in the case's number format:
-from the start as it is, from starts that are shaken by one rounding, and, for the kinks of ReLUs, from one that is shaken
-harder.
+The truth is the reference in double precision. The reference itself, in the case's number format,
+shows the effect of rounding: from its plain start, from starts that are shaken by one rounding,
+and, for the kinks of ReLUs, from one that is shaken harder.
 
-An arm with dropout is held to what it dropped: with one step and one row, the gradient of a layer's W_ih is the outer product
-of the gates' gradient and the layer's input. A column of zeros is a dropped feature, so the mask of every layer can be read off
-a form that hides everything else. With these masks put into plain formulas the values must agree, and the share of dropped
-features must be the one asked for.
+An arm with dropout is judged with its own masks. With one step and one row, the gradient of a
+layer's W_ih is the outer product of the gates' gradient and the layer's input. A column of zeros is
+a dropped feature, so even a form that hides everything else shows the mask of every layer. Plain
+formulas with these masks must give the same values, and the share of dropped features must be the
+requested one.
 
-Owns also what the reference arm computed, for the other side of a paired run: output, final states and gradients of one round.
+This module also keeps the results of the reference arm for the other side of a paired run: output,
+final states and gradients of one round.
 """
 
 import math
@@ -41,7 +43,7 @@ SHAKES = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expected:
-    """What an arm is held against: exact values, and those that the reference comes to in the case's number format."""
+    """Expected values of an arm: exact ones, and the reference's in the case's number format."""
 
     exact: Observed
     runs: tuple[Observed, ...]
@@ -109,7 +111,7 @@ FEATURES = 2000
 """Features whose fate is looked at: enough to tell a share of 0.40 from 0.45."""
 MOST_ROUNDS = 20
 DEVIATIONS = 5.0
-"""How many standard deviations the share may be off: by chance in less than one of a million runs."""
+"""Standard deviations that the share may be off: by chance in less than one of a million runs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,8 +1,8 @@
-"""One time step of each recurrent cell, in the subset of Python that TorchScript reads, so that all forms run the same text.
+"""One time step of each recurrent cell, in TorchScript's subset of Python: all forms run it.
 
-Shapes: x (B, I), hidden and cell states (B, H), weights as torch.nn's (W_ih (4H, I), W_hh (4H, H), biases (4H)), gates in the
-order i, f, g, o. A leading `xw` is x W_ih^T, computed for all steps at once beforehand. TorchScript has no keyword-only
-arguments, so there are many positional ones.
+Shapes: x (B, I), hidden and cell states (B, H), weights as torch.nn's (W_ih (4H, I), W_hh (4H, H),
+biases (4H)), gates in the order i, f, g, o. A leading `xw` is x W_ih^T, computed beforehand for all
+steps together. TorchScript has no keyword-only arguments, so there are many positional ones.
 """
 
 import torch

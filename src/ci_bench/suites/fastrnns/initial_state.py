@@ -1,4 +1,4 @@
-"""What a case starts from: weights, inputs, states and the gradient of the output, drawn from the seed on the CPU.
+"""Start of a case: weights, inputs, states and output gradient, drawn from the seed on the CPU.
 
 All arms of a case get the same bytes, in every process. Weights are uniform in ±1/sqrt(H), as `torch.nn.LSTM` draws its own;
 inputs, states and gradient are standard normal. Values are drawn in double precision and rounded once, to the case's number
@@ -38,7 +38,7 @@ class Given:
     gradient: Tensor
 
     def to(self, dtype: torch.dtype, device: str) -> "Given":
-        """A copy in a number format, on a device. What is counted, not measured, stays integral."""
+        """Copy to a number format and a device. Counts stay integral."""
 
         def moved(value: Tensor) -> Tensor:
             return value.detach().to(device=device, dtype=dtype if value.is_floating_point() else value.dtype, copy=True)
@@ -52,7 +52,7 @@ class Given:
 
 
 def draw(job: Job) -> Given:
-    """What the job's task starts from, in the job's number format, on the CPU."""
+    """Draw the start of the job's task, in the job's number format, on the CPU."""
     generator = torch.Generator().manual_seed(job.options.seed)
     drawn = _images(job, generator) if job.variant.is_convolutional else _sequences(job, generator)
     return drawn.to(DTYPES[job.options.dtype], "cpu")
@@ -113,7 +113,7 @@ def weight_shapes(options: Options, task: Task) -> Iterator[tuple[str, tuple[int
 
 
 def _vectors(task: Task, gates: int, hidden: int) -> tuple[tuple[str, int], ...]:
-    """What a layer has besides its two matrices."""
+    """Vectors of a layer, in addition to its two matrices."""
     if task is Task.LAYERNORM:
         return (
             ("scale_ih", gates),

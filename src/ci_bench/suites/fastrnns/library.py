@@ -14,13 +14,13 @@ from ci_bench.suites.fastrnns.options import Job, Options
 from ci_bench.suites.fastrnns.variants import Form, Task
 
 Outputs = tuple[Tensor, tuple[Tensor, ...]]
-"""What the gradient is driven into, and the final states."""
+"""The tensor at which the gradient enters, and the final states."""
 
 
 def build_module(options: Options, task: Task, weights: dict[str, Tensor]) -> nn.RNNBase:
     """The module of a task with the given weights, in their number format and on their device, in training mode.
 
-    Weights that the task does not have are zero: the biases of an LSTM beside which layers are normalised.
+    Weights that the task does not have are zero: the biases of an LSTM with layer normalisation.
     """
     kinds: dict[Task, Callable[..., nn.RNNBase]] = {Task.GRU: nn.GRU, Task.RNN_RELU: nn.RNN, Task.RNN_TANH: nn.RNN}
     more: dict[str, Any] = {"nonlinearity": str(task).removeprefix("rnn_")} if kinds.get(task) is nn.RNN else {}
@@ -52,7 +52,7 @@ def forward_of(module: nn.RNNBase, job: Job, given: Given) -> Callable[[], Outpu
     run = passes.get(job.variant.task, lambda: _whole(call, given.inputs[0], states))
     if job.variant.structure == "library_layernorm":
         run = _with_norms(run, job.options, given)
-    # Off a GPU there is no cuDNN to switch off.
+    # cuDNN only exists on a GPU.
     return _without_cudnn(run) if job.variant.form is Form.ATEN and given.gradient.is_cuda else run
 
 
@@ -74,7 +74,10 @@ def _packed(call: Callable[..., Any], sequences: tuple[Tensor, ...], states: Any
 
 
 def _with_norms(run: Callable[[], Outputs], options: Options, given: Given) -> Callable[[], Outputs]:
-    """Three layer normalisations per step and layer beside the module: two over 4 H on fixed numbers, one on the cell."""
+    """Add three layer normalisations per step and layer to the module.
+
+    Two are over 4 H on fixed numbers, one on the cell.
+    """
     hidden, some = options.hidden_size, given.gradient
     wide = [nn.LayerNorm(4 * hidden).to(some) for _ in range(2)]
     narrow = nn.LayerNorm(hidden).to(some)
@@ -102,9 +105,10 @@ def _without_cudnn(run: Callable[[], Outputs]) -> Callable[[], Outputs]:
 
 
 def _compiled(module: nn.RNNBase, job: Job) -> Callable[..., Any]:
-    """The module compiled. Dynamo leaves recurrent modules alone unless told otherwise, and inductor fails on oneDNN's operator.
+    """Compile the module.
 
-    Without oneDNN, in the first call alone, the module is taken apart into its steps instead.
+    By default dynamo skips recurrent modules, and inductor fails on oneDNN's operator. Without
+    oneDNN, only in the first call, the module is split into its steps instead.
     """
     from torch._dynamo import config
 

@@ -1,10 +1,11 @@
-"""One arm of a case, built and ready: a forward pass on what is given, and the parameters whose gradients it leaves behind.
+"""One arm of a case, ready to run: a forward pass, and the parameters whose gradients it leaves.
 
-Owns how a function becomes the form that runs it (as it is, scripted, traced or compiled); translation happens in the first
-call, so that the first call's latency tells what it costs. Owns also the loop over time as one operator of the graph, so that a
-compiler need not unroll it: `scan` and `while_loop`. Both are prototypes in torch, and only worth running compiled: uncompiled
-they trace their body anew in each call. What has to be done so that their gradients are right is said where it is done; the
-agreement check tells when torch changes under it.
+This module turns a function into the form that runs it (plain, scripted, traced or compiled).
+Translation happens in the first call, so the latency of the first call shows its cost. This module
+also has the loop over time as one operator of the graph, `scan` and `while_loop`, so a compiler
+need not unroll it. Both are prototypes in torch, and only worth running compiled: uncompiled they
+trace their body again in each call. Comments in the code give the steps that keep their gradients
+right; the agreement check fails if torch changes them.
 """
 
 import warnings
@@ -88,7 +89,7 @@ def _script(function: Function, _: tuple[Any, ...]) -> Function:
 
 
 def _trace(function: Function, arguments: tuple[Any, ...]) -> Function:
-    """Trace without torch's own comparison: the suite checks agreement by itself, with gradients."""
+    """Trace without torch's own comparison: the suite checks agreement, with gradients."""
     with _no_deprecation():
         # A model asks for sizes on its way, and a trace has the answers built in: the sizes are the same in every step.
         warnings.filterwarnings("ignore", category=torch.jit.TracerWarning)  # type: ignore[attr-defined]
@@ -98,7 +99,7 @@ def _trace(function: Function, arguments: tuple[Any, ...]) -> Function:
 
 @contextmanager
 def _no_deprecation() -> Iterator[None]:
-    """TorchScript says in every call that it is deprecated; this suite measures it all the same."""
+    """Silence TorchScript, which reports in every call that it is deprecated."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"`torch\.jit\.\w+` is (deprecated|not supported)")
         yield
@@ -143,7 +144,7 @@ def looped() -> Structure:
                 new += [feature.clone(), c.clone()]
             return (step + 1, outputs.index_copy(0, at, feature.unsqueeze(0)), *new)
 
-        # Where a carry needs no gradient at the start, torch 2.13 drops the part of the weights' gradients that flows through it.
+        # If a carry needs no gradient at the start, torch 2.13 drops the part of the weights' gradients that flows through it.
         nothing = 0 * weights[0].sum()
         start = [state + nothing for k in range(layers) for state in (states[0][k], states[1][k])]
         outputs = x.new_zeros(steps, x.size(1), states[0].size(2)) + nothing
@@ -155,7 +156,7 @@ def looped() -> Structure:
 
 
 HIGHER_ORDER: Mapping[str, Callable[[], Structure]] = {"scan": scanned, "while_loop": looped}
-"""What makes each structure; both raise `Unsupported` where this torch lacks the operator."""
+"""Makers of each structure; both raise `Unsupported` if this torch lacks the operator."""
 
 
 def keep_saved_buffers() -> None:
@@ -180,9 +181,11 @@ def _operator(name: str) -> Callable[..., Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Network:
-    """`forward` gives what the gradient is driven into, and the final states; `drop` switches dropout on and off.
+    """A network of one arm.
 
-    The gradients of `parameters` exist from the start and are added to, so that zeroing them costs every arm the same.
+    `forward` gives the tensor at which the gradient enters, and the final states. `drop` switches
+    dropout on and off. The gradients of `parameters` exist from the start and are added to, so
+    zeroing them costs every arm the same.
     """
 
     parameters: dict[str, Tensor]

@@ -24,7 +24,7 @@ class Dtype(StrEnum):
 
 
 class Fuser(StrEnum):
-    """Which fuser TorchScript may use; `default` leaves torch's own choice."""
+    """Fusers that TorchScript may use; `default` leaves torch's own choice."""
 
     TE = "te"
     OLD = "old"
@@ -33,7 +33,7 @@ class Fuser(StrEnum):
 
 
 class Executor(StrEnum):
-    """Which executor TorchScript uses; `default` leaves the fuser's choice."""
+    """Executors of TorchScript; `default` leaves the fuser's choice."""
 
     PROFILING = "profiling"
     SIMPLE = "simple"
@@ -51,12 +51,12 @@ class CompileMode(StrEnum):
 
     @property
     def uses_cudagraphs(self) -> bool:
-        """Whether outputs lie in memory that the next step overwrites (on a GPU)."""
+        """True if the next step overwrites the memory of outputs (on a GPU)."""
         return self in {CompileMode.REDUCE_OVERHEAD, CompileMode.MAX_AUTOTUNE}
 
 
 class CnnLibrary(StrEnum):
-    """Whose ResNets."""
+    """Sources of ResNets."""
 
     TRANSFORMERS = "transformers"
     TORCHVISION = "torchvision"
@@ -64,9 +64,10 @@ class CnnLibrary(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """What the variants are run with. Sizes are counts; `dropout` is a share in 0..1; `image_size` is in pixels.
+    """Options of the variants.
 
-    Variable lengths are drawn from 30 % to below 100 % of `seq_length`.
+    Sizes are counts; `dropout` is a share in 0..1; `image_size` is in pixels. Variable lengths are
+    drawn from 30 % to below 100 % of `seq_length`.
     """
 
     seq_length: int = 100
@@ -115,10 +116,10 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What one case runs: a variant, the mode it is compiled in (`None` where it isn't), its options.
+    """Job of one case: a variant, its compile mode (`None` if uncompiled), its options.
 
-    Where an entry lists `arms`, `listed` are the ways in which the variant is compiled, an arm each; the job of one of them
-    (`of_arm`) has its mode, and says `how` else it is compiled.
+    If an entry lists `arms`, `listed` are the ways in which the variant is compiled, an arm each.
+    The job of one of them (`of_arm`) has its mode, and the rest of its arguments in `how`.
     """
 
     variant: Variant
@@ -139,7 +140,7 @@ class Job:
 
     @property
     def compiled(self) -> CompiledArm | None:
-        """How it is compiled; `None` where it isn't."""
+        """The arm's compilation; `None` if uncompiled."""
         if self.how is not None or self.mode is None:
             return self.how
         return CompiledArm(mode=None if self.mode is CompileMode.DEFAULT else str(self.mode))

@@ -20,7 +20,7 @@ WHOLE = (STEP_TIME.name, DEVICE_TIME.name)
 
 
 class FastRnns:
-    """Run each variant beside its reference, forward and backward timed apart."""
+    """Run each variant next to its reference, with forward and backward timed separately."""
 
     name = "fastrnns"
     worker = "ci_bench.suites.fastrnns.run"
@@ -46,7 +46,7 @@ class FastRnns:
         return tuple(_plan_case(job, entry.name) for job in _jobs(entry))
 
     def preload_of(self, case: Case) -> tuple[str, ...]:
-        """What compiles only where it does, and the library of networks only for those."""
+        """Return the compiler's modules for compiled cases, and the library of networks if used."""
         variant = parse_job(case.params).variant
         compiling = COMPILING if variant.form is Form.COMPILE else ()
         networks = ("transformers.models.resnet.modeling_resnet",) if variant.task in _NETWORKS else ()
@@ -108,7 +108,10 @@ def _plan_case(job: Job, name: str | None) -> Case:
 
 
 def _shown(job: Job) -> Iterator[str]:
-    """What tells cases of one variant apart: its sizes always, its mode, and any other option that is not the default."""
+    """Yield the options that distinguish cases of one variant.
+
+    They are its sizes always, its mode, and any other option that is not the default.
+    """
     shown, default = job.options, Options()
     if job.variant.is_convolutional:
         yield f"batch={shown.cnn_batch_size}"
@@ -131,7 +134,7 @@ SIZES = {"batch_size", "hidden_size", "input_size", "num_layers", "seq_length", 
 
 
 def _complaints(entry: Entry) -> Iterator[str]:
-    """What no schema can say: options that nothing uses, and variants that a value makes meaningless."""
+    """Yield faults that no schema can show: unused options, and variants made meaningless."""
     variants = chosen(entry.chosen_groups, entry.variants)
     names = ", ".join(one.name for one in variants)
     used = {option for variant in variants for option in honoured(variant)}

@@ -1,8 +1,9 @@
 """The step of one arm: forward, backward, and outside both parts the zeroing of gradients.
 
-Input, states and output gradient are the same in every step, so that what is timed is what was verified. The output is dropped
-with the step. A scripted arm runs a few rounds in its first step, until TorchScript's executor has optimised both directions:
-their time is part of the translation's latency, less one steady step.
+Input, states and output gradient are the same in every step, so the timed steps are the verified
+ones. The output is dropped with the step. A scripted arm runs a few rounds in its first step, until
+TorchScript's executor has optimised both directions. Their time is part of the translation's
+latency, less one steady step.
 """
 
 from collections.abc import Callable, Mapping
@@ -92,9 +93,9 @@ class TimedProgram:
         return {f"{WEIGHTS}{name}": value.detach().to("cpu", copy=True) for name, value in self._network.parameters.items()}
 
     def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
-        """Take other inputs, states and output gradient from now on, standard normal, and keep what a round leaves.
+        """Take other inputs, states and output gradient from now on, and keep a round's results.
 
-        The network holds on to its tensors, so that it is their memory that is exchanged.
+        They are standard normal. The network keeps its tensors, so their memory is written.
         """
         self.resume()
         self._keeps = True
@@ -128,7 +129,10 @@ class TimedProgram:
         return partial(write_all, list(zip(parts, fresh.values(), strict=True)))
 
     def results(self) -> State:
-        """What one more round leaves: the first one kept nothing, and all rounds compute the same."""
+        """The results of one more round.
+
+        The first one kept nothing, and all rounds compute the same.
+        """
         self._keeps = True
         self._round(no_mark)
         left = {name: value.detach().clone() for name, value in self.outputs().items()}

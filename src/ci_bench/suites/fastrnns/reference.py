@@ -1,7 +1,7 @@
-"""What a task computes, in double precision: torch.nn's modules where it has one, plain formulas where it hasn't.
+"""Reference of a task in double precision: torch.nn's modules if it has one, else plain formulas.
 
-The plain formulas are written gate by gate and share nothing with the structures that are timed. Dropout is off, or acts with
-the masks that are given.
+The plain formulas are written gate by gate and share nothing with the timed structures. Dropout is
+off, or uses the given masks.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ from ci_bench.suites.fastrnns.options import Job
 from ci_bench.suites.fastrnns.variants import REFERENCES, VARIANTS, Task
 
 Observed = dict[str, Tensor]
-"""What is compared, by name: the output, the final states, the gradient of each weight."""
+"""Compared values, by name: the output, the final states, the gradient of each weight."""
 
 GRADIENT = "gradient: "
 PLAIN = "plain formulas in double precision"
@@ -26,7 +26,10 @@ PLAIN = "plain formulas in double precision"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reference:
-    """Where the expected values come from, in words, and how to get them from a start in double precision."""
+    """Source of the expected values.
+
+    It has a description in words, and a function from a start in double precision to the values.
+    """
 
     words: str
     job: Job
@@ -45,7 +48,7 @@ def reference_for(job: Job) -> Reference:
     """The reference of a job's variant, by what it computes, not by how."""
     task = job.variant.task
     if job.variant.structure == "library_layernorm":
-        # The norms beside the module change nothing in its results, and lead nowhere backward.
+        # The added norms do not change the module's results, and take no part in backward.
         return Reference(words="nn.LSTM in double precision, forward only", job=_as(job, "aten"), backward=False)
     if task in PLAIN_LAYERS:
         return Reference(words=PLAIN, job=job, backward=not job.variant.forward_only)
@@ -59,7 +62,10 @@ def _as(job: Job, name: str) -> Job:
 
 
 def observe(network: Network, gradient: Tensor, *, backward: bool = True) -> Observed:
-    """Output, states and gradients of one round. What was left in the gradients before is in them still."""
+    """Return output, states and gradients of one round.
+
+    Earlier values in the gradients stay in the sum.
+    """
     output, states = network.forward()
     seen = {"output": output.detach(), **{f"state {index}": state.detach() for index, state in enumerate(states)}}
     if not backward:

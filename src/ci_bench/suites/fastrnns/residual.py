@@ -22,7 +22,7 @@ LAYOUTS: dict[Task, dict[str, Any]] = {
 
 
 class Logits(nn.Module):
-    """A model of transformers as a function of the images alone, which is what a tracer wants."""
+    """A model of transformers as a function of only the images, as tracers require."""
 
     def __init__(self, model: nn.Module) -> None:
         """Wrap a classifier."""

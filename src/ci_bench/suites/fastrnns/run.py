@@ -1,8 +1,8 @@
 """The worker's half of `fastrnns`: one case as a workload. Imports torch; never imported by the parent.
 
-Seed, number format and determinism: weights, inputs, states and gradients follow `seed` and are the same bytes for both arms;
-TF32 is off for every kind of product unless `allow_tf32`, so that library and hand-written arms round alike; torch's
-deterministic mode is off. Warm-up is the engine's.
+Seed, number format and determinism: weights, inputs, states and gradients follow `seed` and are the
+same bytes for both arms. TF32 is off for every kind of product unless `allow_tf32`: library and
+hand-written arms round alike. torch's deterministic mode is off. Warm-up is the engine's.
 
 Fuser, executor and code-generation knobs of TorchScript are set for the whole worker process before anything is built, with the
 effects of the original tool: `te` and `old` choose fuser and executor together, an executor that is named wins.
@@ -139,9 +139,10 @@ class RnnWorkload:
         return Evidence(checks=tuple(checks), facts={**facts, **graphs}, begun=begun)
 
     def _verify(self, job: Job, given: Given, *, is_reference: bool) -> tuple[Verdict, str, int, FirstCall]:
-        """The verdict, what the arm was compared with, its parameters, its first call. The reference's results are kept.
+        """Return the verdict, its basis, the number of parameters, and the arm's first call.
 
-        What passes is claimed, so that a process without code of the tree compares it again.
+        The reference's results are kept. A pass is claimed, so a process without code of the tree
+        compares it again.
         """
         reference = reference_for(job)
         network = build_network(job, given)

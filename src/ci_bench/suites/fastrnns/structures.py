@@ -1,9 +1,10 @@
 """The hand-written loops over time and layers, in the subset of Python that TorchScript reads.
 
-A structure takes x (T, B, I), the initial states (each (L, B, H); (2 L, B, H) where it runs in both directions) and the weights
-as one flat list, and returns the output of the last layer and the final states. Every structure honours the number of layers.
-What sets them apart is where the products are, how outputs are collected and what is passed on; the function computed is their
-task's.
+A structure takes x (T, B, I), the initial states (each (L, B, H); (2 L, B, H) where it runs in both
+directions) and the weights as one flat list, and returns the output of the last layer and the final
+states. Every structure honours the number of layers. They place the products differently, and
+differ in the collection of outputs and in the values passed on. All compute the function of their
+task.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,7 +50,7 @@ def premul_layer(x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor])
 
 
 def premul_bias_layer(x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Product and input bias once, on all steps and rows together, so that the bias's gradient is one reduction."""
+    """Product and input bias once, on all steps and rows: the bias's gradient is one reduction."""
     w_ih, w_hh, b_ih, b_hh = weights
     flat = torch.mm(x.reshape(-1, x.size(2)), w_ih.t()) + b_ih
     outputs: list[Tensor] = []
@@ -123,7 +124,10 @@ def recurrent(cell: Structure) -> Structure:
 
 
 def simple(x: Tensor, states: list[Tensor], weights: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """Only the last state of the last layer is kept, so that layer collects no outputs. Returns h, and h and c, each (B, H)."""
+    """Keep only the last state of the last layer: that layer collects no outputs.
+
+    Returns h, and h and c, each (B, H).
+    """
     last = states[0].size(0) - 1
     for k in range(last):
         x, _ = lstm_layer(x, (states[0][k], states[1][k]), weights[4 * k : 4 * k + 4])
@@ -187,7 +191,7 @@ def bidirectional(x: Tensor, states: list[Tensor], weights: list[Tensor]) -> tup
 
 
 def sequences_apart(cell: Structure) -> Structure:
-    """Each sequence (length, 1, I) by itself, one after the other, from the states of its row of the batch.
+    """Run the sequences (length, 1, I) one after the other, each from the states of its batch row.
 
     Returns their outputs (length, 1, H) and the final states.
     """

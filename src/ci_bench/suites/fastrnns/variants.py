@@ -10,7 +10,10 @@ from enum import StrEnum
 
 
 class Task(StrEnum):
-    """What is computed. Variants of one task start from the same bytes and are held to the same reference."""
+    """Computed functions.
+
+    Variants of one task start from the same bytes and share one reference.
+    """
 
     SEQUENCE = "sequence"
     """An LSTM over the whole sequence; the gradient comes from every step."""
@@ -29,10 +32,10 @@ class Task(StrEnum):
 
 
 class Form(StrEnum):
-    """Who runs a structure."""
+    """Forms in which a structure runs."""
 
     LIBRARY = "library"
-    """torch.nn with cuDNN, so on a GPU alone."""
+    """torch.nn with cuDNN, so only on a GPU."""
     ATEN = "aten"
     """torch.nn without cuDNN: torch's own kernels, on the CPU oneDNN's where torch takes them."""
     EAGER = "eager"
@@ -42,18 +45,18 @@ class Form(StrEnum):
 
     @property
     def is_torchscript(self) -> bool:
-        """Whether fuser and executor of TorchScript matter."""
+        """True if fuser and executor of TorchScript matter."""
         return self in {Form.SCRIPT, Form.TRACE}
 
     @property
     def is_translated(self) -> bool:
-        """Whether something other than Python's interpreter runs it in the end."""
+        """True if something other than Python's interpreter runs it in the end."""
         return self in {Form.SCRIPT, Form.TRACE, Form.COMPILE}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variant:
-    """One entry of the table. `forward_only`: there is no backward worth the name, so none is measured."""
+    """One entry of the table. `forward_only`: its backward is negligible, so it is not measured."""
 
     name: str
     task: Task
@@ -63,7 +66,7 @@ class Variant:
 
     @property
     def is_convolutional(self) -> bool:
-        """Whether it takes images, not sequences."""
+        """True for variants that take images, not sequences."""
         return self.task in {Task.RESNET18, Task.RESNET50}
 
 
