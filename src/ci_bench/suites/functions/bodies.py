@@ -1,7 +1,7 @@
-"""The code of a benchmark as a digest: its functions, its providers, and what of its own file they use.
+"""Digest of a benchmark's code: its functions, its providers, and the parts of its file they use.
 
-Where nothing of what a benchmark computes can be compared, other code may be other work. Read from the file's text, not from what
-importing it yields.
+If no result of a benchmark can be compared, other code may be other work. The digest comes from the
+file's text, without importing it.
 """
 
 import ast
@@ -42,7 +42,7 @@ def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunction
 
 
 def _provides(node: ast.AST, name: str) -> bool:
-    """Whether a function is another provider of a benchmark: ``@name.provider(…)``."""
+    """Return true if a function is another provider of a benchmark: ``@name.provider(…)``."""
     found = (one.func if isinstance(one, ast.Call) else one for one in getattr(node, "decorator_list", ()))
     return any(
         isinstance(one, ast.Attribute) and one.attr == "provider" and isinstance(one.value, ast.Name) and one.value.id == name

@@ -1,9 +1,10 @@
-"""Builds a case: the call that its provider returns, and how other values get into what it was given. Imports torch.
+"""Builds a case: the provider's call, and a way to write other values into its inputs.
 
-Every global generator is seeded before a provider builds and before each call that is looked at.
+Every global generator is seeded before a provider builds and before each inspected call. Imports
+torch.
 
-Other values are written into the memory of the tensors that were given, and nothing is built anew: a call that does not compute
-from its inputs as they are when it is called is wrong then. What is `constant` stays as it is.
+Other values are written into the memory of the given tensors, and nothing is rebuilt: a call that
+does not compute from its current inputs is then wrong. `constant` tensors stay as they are.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -56,7 +57,7 @@ class Built:
     prepared: list[Tensor] = field(default_factory=list)
 
     def forward(self) -> None:
-        """Call it, once nothing of the call before is left."""
+        """Call it, after releasing the results of the previous call."""
         self.left = None
         self.left = self.call()
 
@@ -68,12 +69,15 @@ class Built:
         torch.autograd.backward(outputs, self.gradients)
 
     def drop_gradients(self) -> None:
-        """Those of the step before, so that none adds up."""
+        """Drop the gradients of the previous step: they must not add up."""
         for tensor in self.session.tensors:
             tensor.grad = None
 
     def run(self, mode: AbstractContextManager[object] | None = None, draw: int = 0) -> None:
-        """One whole call from a seed of its own, in a mode of torch's dispatcher where one is given; `draw` gives other seeds."""
+        """Run one whole call from a fixed seed, in a dispatcher mode of torch if given.
+
+        `draw` gives other seeds.
+        """
         seed_everything(step_seed(self.seed, CALL + draw))
         with building(self.session), mode or nullcontext():
             self.drop_gradients()
@@ -82,16 +86,16 @@ class Built:
                 self.backward()
 
     def drew(self) -> bool:
-        """Whether the last `run` drew from a global generator."""
+        """True if the last `run` drew from a global generator."""
         now = generator_states()
         seed_everything(step_seed(self.seed, CALL))
         return bool(moved(generator_states(), now))
 
     def take(self, mode: AbstractContextManager[object] | None = None, draw: int = 0) -> dict[str, Tensor]:
-        """The same, and copies on the host of what it left: a device may have no room for many.
+        """Run the call, and copy its results to the host: a device may have no room for many.
 
-        Inputs that it wrote into are among these: the reference has to write the same into them.
-        What does not run in a mode of the dispatcher runs without it.
+        Inputs that it wrote into are among these: the reference has to write the same into them. A
+        call that fails in a mode of the dispatcher runs without it.
         """
         given = [checksum(tensor) for tensor in self.session.tensors]
         try:
@@ -138,7 +142,7 @@ class Built:
         return {name: value.detach().to("cpu", copy=True) for name, value in self.outputs().items()}
 
     def outputs(self) -> dict[str, Tensor]:
-        """What the last call left, itself and no copy."""
+        """The results of the last call, not copied."""
         try:
             found = named_outputs(self.left)
             for place, tensor in enumerate(self.session.tensors):
@@ -237,6 +241,9 @@ def _off(moved: Tensor | None, value: Tensor) -> float:
 
 
 def _gradient(draw: Draw, place: int, output: Tensor) -> Tensor:
-    """That of one output: of few digits, so that it has the same values in every type, and never shaken."""
+    """Gradient of one output, never shaken.
+
+    It has few digits, so it has the same values in every type.
+    """
     form = Given(shape=tuple(output.shape), dtype=torch.bfloat16, device=str(output.device))
     return Draw(seed=draw.seed).tensor(GRADIENT + place, form).to(output.dtype)

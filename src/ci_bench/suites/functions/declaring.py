@@ -1,8 +1,9 @@
-"""What benchmarks are written with: `benchmark` and its providers, `inputs`, `record`. Users have them as `ci_bench.benchmark`.
+"""Interface for benchmarks: `benchmark` and its providers, `inputs`, `record`.
 
-Importing this needs no torch, and decorating a function does nothing but remember it. What `inputs` gives and where `record`
-goes is the business of the worker that builds a case (`drawing`); outside of one, `inputs` draws as it would for a case of the
-seed 0, so that a benchmark can be called by hand.
+Users import it as `ci_bench.benchmark`. Importing this needs no torch, and decorating a function
+only remembers it. The worker that builds a case supplies `inputs` and takes the values of `record`
+(`drawing`). Outside of one, `inputs` draws as for a case of the seed 0, so a benchmark can be
+called by hand.
 """
 
 import inspect
@@ -29,7 +30,7 @@ Dtype = Any
 
 
 class Session(Protocol):
-    """Who builds a case, while it is built and called; `device` is the run's."""
+    """The builder of a case, during its build and its calls; `device` is the run's."""
 
     device: str
 
@@ -83,15 +84,17 @@ def inputs(
     constant: bool = False,
     high: int | None = None,
 ) -> "tuple[Tensor, ...]":
-    """So many tensors of one shape and type, drawn from the case's own seed: the same for every provider and both sides.
+    """Draw `count` tensors of one shape and type from the case's own seed.
 
-    They lie on the run's device, unless `device` names another one. Real numbers are standard normal, whole ones are of
-    ``0 .. high - 1``. A call has to compute from them as they are when it is called: other values are written into their memory
-    between calls. What is `constant` keeps its values, so that a provider may pack or quantise it ahead of time.
-    `requires_grad` is true by default where the benchmark has a backward pass, for real numbers that are not constant.
+    They are the same for every provider and both sides. They are on the run's device, unless
+    `device` names another one. Real numbers are standard normal, whole ones are of
+    ``0 .. high - 1``. A call has to compute from their current values: other values are written
+    into their memory between calls. `constant` tensors keep their values, so a provider may pack or
+    quantise them ahead of time. `requires_grad` is true by default if the benchmark has a backward
+    pass, for real numbers that are not constant.
 
     Raises:
-        ValueError: there is no such type, or whole numbers without `high`.
+        ValueError: the type does not exist, or whole numbers have no `high`.
     """
     session = _PRESENT.session
     if session is None:
@@ -102,15 +105,17 @@ def inputs(
 
 
 def record(name: str, value: float, *, unit: str = "", better: str | None = None, gate: bool = False) -> None:
-    """Report a number of this case beside its time: tokens accepted, a compression ratio, an error.
+    """Report a number of this case in addition to its time: tokens accepted, a compression ratio.
 
-    To be called while a provider builds, or behind its ``yield``: in what is timed it would be timed, too. It is shown with both
-    sides' values, and fails nothing. With `gate` it is judged as metrics are, by the policy's threshold, and `better` (``lower``
-    or ``higher``) has to be said where the unit leaves it open. Units are those of other tools: ``ms``, ``MiB``, ``tokens/s``;
-    any other word is a plain number. The last value of a name counts.
+    Call it while a provider builds, or behind its ``yield``: inside the timed call it would be
+    timed, too. It is shown with both sides' values, and fails nothing. With `gate` it is judged
+    like a metric, by the policy's threshold, and `better` (``lower`` or ``higher``) must be given
+    if the unit leaves it open. Units are those of other tools: ``ms``, ``MiB``, ``tokens/s``; any
+    other word is a plain number. The last value of a name counts.
 
     Raises:
-        ValueError: the name is not of lower-case letters, digits and ``_``, or nobody says which way is better.
+        ValueError: the name has other characters than lower-case letters, digits and ``_``, or the
+            better direction is missing.
     """
     if _PRESENT.session is not None:
         _PRESENT.session.record(name, value, unit=unit, better=better, gate=gate)
@@ -137,7 +142,7 @@ class Benchmark(Generic[P, R]):
         update_wrapper(self, self.function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """What the function gives: the call that is timed."""
+        """Return the function's result: the call that is timed."""
         return self.function(*args, **kwargs)
 
     def provider(self, name: str, *, reference: bool = False) -> Callable[[F], F]:
@@ -150,7 +155,7 @@ class Benchmark(Generic[P, R]):
         return add
 
     def declaration(self, file: str) -> Declaration:
-        """What the decorators said; `file` is what errors call the file."""
+        """Return the declaration of the decorators; `file` is its name in errors."""
         code = inspect.unwrap(self.function).__code__
         signature = inspect.signature(self.function).parameters
         return Declaration(
@@ -184,14 +189,17 @@ def benchmark(**keywords: Any) -> Callable[[Callable[P, R]], Benchmark[P, R]]: .
 def benchmark(function: Callable[..., Any] | None = None, /, **keywords: Any) -> Any:
     """Make a function a benchmark: ``@ci_bench.benchmark(shapes=[(1024, 64)], dtype=["fp32", "bf16"])``.
 
-    The function is called once with the parameters of each case, and returns what is timed: a function without parameters. One
-    that yields it instead takes down behind the ``yield`` what it has set up. Every keyword that is a list is a dimension of the
-    grid of cases, by the name of a parameter or its plural. Further keywords:
+    The function is called once with the parameters of each case, and returns the code to time: a
+    function without parameters. A generator yields it instead, and cleans up behind the ``yield``.
+    Every keyword that is a list is a dimension of the grid of cases, by the name of a parameter or
+    its plural. Further keywords:
 
-    - `cases`: a list of mappings from parameters to values, in place of a grid;
-    - `work`: bytes and operations of a call, ``{"bytes": …, "flops": …}``, or a function of the parameters that gives that;
+    - `cases`: a list of mappings from parameters to values, instead of a grid;
+    - `work`: bytes and operations of a call, ``{"bytes": …, "flops": …}``, or a function of the
+      parameters that gives that;
     - `backward`: time the backward pass of what is returned as well;
-    - `threshold`: the smallest relative change of this benchmark's times that counts, where that is less than the policy's;
+    - `threshold`: the smallest relative change of this benchmark's times that counts, where that is
+      less than the policy's;
     - `provider`: the name of this function's arm, by default its own.
 
     Raises:

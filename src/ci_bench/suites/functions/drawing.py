@@ -1,8 +1,8 @@
-"""What a case is given: tensors of the values of a seed, and the session that hands them out. Imports torch.
+"""Inputs of a case: tensors drawn from a seed, and the session that gives them out. Imports torch.
 
-The values of a tensor hang on the case's seed and on how many were drawn before it, so that all providers and both sides draw the
-same. They are drawn on the host in fp32 (fp64 where that is asked for, whole numbers in int64), rounded to their type, and moved
-to their device.
+The values of a tensor depend on the case's seed and on the number of tensors drawn before it, so
+all providers and both sides draw the same. They are drawn on the host in fp32 (fp64 if requested,
+whole numbers in int64), rounded to their type, and moved to their device.
 """
 
 from collections.abc import Sequence
@@ -39,10 +39,11 @@ class BadBenchmark(NotMeasured):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Draw:
-    """Which values a case is given: those of a `seed`, off by `epsilon` where `noise` is the seed of that, in fp64 if `wide`.
+    """Values for a case: those of a `seed`.
 
-    What is constant has the values of the seed `fixed`, where there is one. With `half`, from 1, the rows of `HALVES` of all else
-    are zero.
+    They are off by `epsilon` if `noise` is a seed for that, and in fp64 if `wide`. Constant tensors
+    have the values of the seed `fixed`, if given. With `half`, from 1, the rows of `HALVES` of all
+    others are zero.
     """
 
     seed: int
@@ -75,7 +76,7 @@ class Draw:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Given:
-    """What a provider asked for, or the form of a gradient of what it returned."""
+    """Tensor that a provider requested, or the form of a gradient of its result."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -111,7 +112,10 @@ class Drawing:
     tensors: list[Tensor] = field(default_factory=list)
     records: dict[str, Recorded] = field(default_factory=dict)
     closed: bool = False
-    """Whether the provider has built: what a call draws itself would be timed, and nobody could give it other values."""
+    """True once the provider has built.
+
+    A draw inside a call would be timed, and could get no other values.
+    """
 
     def inputs(
         self,

@@ -1,8 +1,8 @@
-"""From what a decorator says to the points of its grid: which keyword is which parameter, and what each point is called. Pure.
+"""Points of a decorator's grid: its keywords become parameters, and each point gets a label. Pure.
 
-A keyword whose value is a list is a dimension; any other value is the same at every point. A point's label is what tells its case
-apart, so that it depends on nothing but the values, and two points of one label are an error. All errors name file, line,
-function and field.
+A keyword whose value is a list is a dimension; any other value is the same at every point. A
+point's label identifies its case, so it depends only on the values, and two points of one label are
+an error. All errors name file, line, function and field.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ MOST_ITEMS = 100
 ARM = re.compile(r"[A-Za-z0-9_.:+-]{1,80}")
 LONGEST_LABEL, LONGEST_VALUE, LONGEST_ID = 60, 1000, 400
 MOST_SHOWN, MOST_WORDS = 80, 1000
-"""Characters of a name, and of what is said, in an error."""
+"""Characters of a name, and of the quoted text, in an error."""
 LARGEST = 2.0**63
 """A number from here on has no place in JSON, as an infinity has none."""
 NAME = re.compile(r"[A-Za-z0-9_]{1,60}")
@@ -72,7 +72,7 @@ class Declaration:
 
     @property
     def reference(self) -> Arm:
-        """The arm that the others are held against: the one that is marked, else the first."""
+        """The arm with which the others are compared: the marked one, else the first."""
         return next((arm for arm in self.arms if arm.reference), self.arms[0])
 
     @property
@@ -93,7 +93,8 @@ def points(declared: Declaration) -> tuple[Point, ...]:
     """All points of a benchmark, in the order of its lists, the last of which varies fastest.
 
     Raises:
-        BadConfig: a keyword names no parameter, a parameter has no value, or two points cannot be told apart.
+        BadConfig: a keyword names no parameter, a parameter has no value, or two points have the
+            same label.
     """
     _check(declared)
     combinations = _listed(declared) if declared.keywords.get("cases") is not None else _grid(declared)
@@ -108,7 +109,7 @@ def points(declared: Declaration) -> tuple[Point, ...]:
 
 
 def as_json(value: Any) -> Any:
-    """A value as documents hold it; what is no JSON is there by its label."""
+    """Convert a value for documents; a value without a JSON form is there by its label."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int | float):
@@ -144,7 +145,7 @@ def label_of(value: Any) -> str:
 
 
 def _name_of(value: Any) -> str:
-    """What an object is called that is neither text nor a number."""
+    """Return the name of an object that is neither text nor a number."""
     if isinstance(value, Enum):
         return str(value.name)
     name = getattr(value, "__name__", None)
@@ -183,7 +184,7 @@ def _label_of(declared: Declaration, values: Mapping[str, Any]) -> str:
 
 
 def is_small(value: Any) -> bool:
-    """Whether documents take a value as it is."""
+    """Return true if documents take a value as it is."""
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     names = value if isinstance(value, dict) else ()
     small = len(items) <= MOST_ITEMS and len(str(value)) <= LONGEST_VALUE and all(len(name) <= LONGEST_LABEL for name in names)
@@ -191,7 +192,7 @@ def is_small(value: Any) -> bool:
 
 
 def _check(declared: Declaration) -> None:
-    """What can be wrong besides the grid."""
+    """Check everything that can be wrong besides the grid."""
     for name, form in ((declared.function, FUNCTION), *((name, NAME) for name in declared.parameters)):
         if not form.fullmatch(name):
             raise declared.fault("name", f"{name[:MOST_SHOWN]!r} is not of up to 60 letters, digits and _, as ids are")

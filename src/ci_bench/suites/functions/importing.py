@@ -1,7 +1,7 @@
-"""Imports the user's files, and asks them what they declare. In workers, and in the process that plans; nowhere else.
+"""Imports the user's files, and reads their declarations.
 
-A file of a package is imported by its name in the package, any other by its path, with its own folder behind everything else on
-the path, so that it finds its neighbours.
+Only in workers and the process that plans. A file of a package is imported by its name in the
+package, any other by its path. Its own folder is then last on the path, so it finds its neighbours.
 """
 
 import importlib
@@ -35,7 +35,10 @@ COLLECTORS: Mapping[Format, Callable[[str, ModuleType], tuple[Collected, ...]]] 
 
 
 class ByImport(Functions):
-    """The suite where its files are imported: a process of its own, as code of the tree is run (`suites.planner`)."""
+    """The suite in the process that imports its files.
+
+    It is a separate process, since code of the tree runs in it (`suites.planner`).
+    """
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
         """The cases of one entry, as the imported files declare them. Raises `BadConfig`."""
@@ -46,7 +49,10 @@ SUITE = ByImport()
 
 
 def declarations(file: str) -> tuple[Declaration, ...]:
-    """What a file of the working folder declares once it is imported. Raises `BadConfig`."""
+    """Return the declarations of a file in the working folder, by importing it.
+
+    Raises `BadConfig`.
+    """
     return tuple(one.declaration(file) for one in benchmarks(file))
 
 
@@ -78,7 +84,10 @@ _KEPT: dict[str, _Imported] = {}
 
 
 def _collect(file: str, path: Path, source: str) -> _Imported:
-    """What is decorated, and each other tool's. A file of pytest's alone is imported by pytest alone."""
+    """Collect decorated functions, and each other tool's benchmarks.
+
+    Only pytest imports a file that has only pytest's tests.
+    """
     formats = recognise(source, file)
     module: ModuleType | None = None
     found: list[Benchmark[..., Any]] = []

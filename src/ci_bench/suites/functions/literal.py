@@ -1,7 +1,7 @@
 """Reads benchmarks from a file's source, without running any of it, where their decorators say everything in literals.
 
-What is not plain (a list that is computed, a benchmark inside of an `if`, a decorator around it) is not guessed at: the whole
-file has to be imported then, and says the same of its benchmarks itself.
+Other code (a list that is computed, a benchmark inside of an `if`, a decorator around it) is not
+guessed at. The whole file has to be imported then, and gives the same declarations itself.
 """
 
 import ast
@@ -20,10 +20,10 @@ class _NotPlain(Exception):  # noqa: N818 - a reason to import the file, not an 
 
 
 def read(source: str, file: str) -> tuple[Declaration, ...] | None:
-    """The benchmarks of a file in their order, `None` where it has to be imported for that.
+    """The benchmarks of a file in their order, `None` if it has to be imported for that.
 
     Raises:
-        BadConfig: it is no Python.
+        BadConfig: it is not valid Python.
     """
     if PACKAGE not in source:
         return ()
@@ -137,7 +137,7 @@ class _Reader:
         )
 
     def _require_plain(self, node: ast.AST) -> None:
-        """No benchmark is made, named anew or given a provider in a way that was not understood."""
+        """Require that no benchmark is made, renamed or given a provider in an unknown way."""
         if id(node) in self.plain:
             return
         names = self.decorators | self.packages | {*self.found}

@@ -1,7 +1,7 @@
-"""The half of `functions` that needs no torch: files to benchmarks, each point of a grid to a case, and a case to stages.
+"""The torch-free half of `functions`: files to benchmarks, grid points to cases, cases to stages.
 
-Files are read, not run, where their decorators say everything in literals (`literal`). Where one of them has to be imported, a
-plan is asked for in a process of its own: `plan_by_import` is who asks.
+Files are read, not run, if their decorators use only literals (`literal`). If one of them has to be
+imported, a separate process makes the plan: `plan_by_import` starts it.
 """
 
 import re
@@ -45,7 +45,7 @@ class Functions:
         """The cases of one entry.
 
         Raises:
-            BadConfig: a path leads nowhere, there is no benchmark, or one contradicts itself.
+            BadConfig: a path leads nowhere, the files have no benchmark, or one contradicts itself.
         """
         files = files_of(self.folder, options)
         read = [_read(self.folder, file) for file in files]
@@ -68,7 +68,10 @@ class Functions:
         return tuple(_paths(options))
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
-        """Verify before anything is timed, then memory and time. What only reports numbers is asked for them twice."""
+        """Verify before timing, then memory and time.
+
+        A case that only reports numbers reports them twice.
+        """
         memory = (Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms)
         verify = Stage(kind=StageKind.VERIFY, arms=case.arms)
         if case.params.get("untimed"):
@@ -84,7 +87,10 @@ SUITE = Functions()
 
 
 def must_be_imported(folder: Path, options: Mapping[str, Any]) -> bool:
-    """Whether planning an entry runs code of the tree. What is wrong with the entry is not said here."""
+    """Return true if planning an entry runs code of the tree.
+
+    Faults in the entry are not reported here.
+    """
     try:
         return any(_read(folder, file) is None for file in files_of(folder, options))
     except BadConfig:
@@ -109,7 +115,7 @@ def cases_of(declared: Sequence[Declaration], options: Mapping[str, Any]) -> tup
     """The cases of benchmarks that were read or imported, in their order.
 
     Raises:
-        BadConfig: there is none, two cannot be told apart, or one contradicts itself.
+        BadConfig: no benchmark is given, two have the same name, or one contradicts itself.
     """
     wanted = [one for one in declared if _is_wanted(one.function, options)]
     if not wanted:
@@ -125,7 +131,7 @@ def cases_of(declared: Sequence[Declaration], options: Mapping[str, Any]) -> tup
 
 
 def _names(declared: Sequence[Declaration]) -> dict[tuple[str, str], str]:
-    """What each benchmark is called: its function, with its file in front where another file has one of that name."""
+    """Return the name of each benchmark: its function, after its file if two files share it."""
     lines: dict[tuple[str, str], int] = {}
     for one in declared:
         if (line := lines.setdefault((one.file, one.function), one.line)) != one.line:
@@ -201,7 +207,10 @@ def _below(folder: Path, path: str) -> Iterator[str]:
 
 
 def _read(folder: Path, file: str) -> tuple[Declaration, ...] | None:
-    """What a file declares in literals; `None` where it has to be imported, as with other tools' benchmarks."""
+    """Read a file's declarations in literals.
+
+    `None` if it has to be imported, as with other tools' benchmarks.
+    """
     source = source_of(folder, file)
     return None if recognise(source, file) else literal.read(source, file)
 

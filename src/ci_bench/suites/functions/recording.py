@@ -1,7 +1,7 @@
-"""Numbers that a benchmark reports of its own: their names, units and directions. Needs no torch.
+"""Numbers that a benchmark itself reports: their names, units and directions. Needs no torch.
 
-What is shown only says so in its name (`records.metrics.RECORDED`), and not in a field beside it: so head cannot take a number
-out of the gate that base has in it, without its being gone.
+The name of a number shows if it is shown only (`records.metrics.RECORDED`); no separate field does.
+So head cannot take a number out of the gate that base has in it: the number would be missing.
 """
 
 import math
@@ -16,11 +16,11 @@ from ci_bench.suites.base import NotMeasured
 
 NAME = re.compile(r"[a-z0-9_]{1,50}")
 USUAL = {Unit.SECONDS: Better.LOWER, Unit.BYTES: Better.LOWER, Unit.JOULES: Better.LOWER, Unit.PER_SECOND: Better.HIGHER}
-"""Which way is better where the unit says it."""
+"""The better direction by unit, if the unit shows it."""
 
 
 class BadRecord(NotMeasured, ValueError):  # noqa: N818 - it names an outcome
-    """What is recorded cannot be judged. The message says what to change."""
+    """The recorded number cannot be judged. The message explains what to change."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

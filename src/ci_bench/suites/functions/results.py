@@ -1,8 +1,9 @@
 """Tensors of what a call returned, whatever it is: what the rule of numbers and the digests compare. Imports torch.
 
-Numbers become numbers, text and bytes become their bytes, and what is neither is taken apart by value: fields of dataclasses,
-items of mappings, members of sets in order, and the state of objects that define equality. What has no value to compare by
-(a generator, an object that is only equal to itself) is refused by its kind.
+Numbers become numbers, text and bytes become their bytes, and other objects are taken apart by
+value: fields of dataclasses, items of mappings, members of sets in order, and the state of objects
+that define equality. An object without a value to compare by (a generator, an object that is only
+equal to itself) is refused by its kind.
 """
 
 import enum
@@ -23,9 +24,9 @@ from ci_bench.suites.functions.drawing import BadBenchmark
 
 OUTPUT = "output"
 MOST_NAMED = 64
-"""Of more numbers and texts than this none has a name of its own: they are put together by their type."""
+"""The number of numbers and texts up to which each has its own name; more are grouped by type."""
 MOST_DENSE = 1 << 26
-"""Elements up to which a sparse tensor is compared as a dense one, so that explicit zeros mean nothing."""
+"""Elements up to which a sparse tensor is compared as a dense one: explicit zeros mean nothing."""
 MOST_KEY = 60
 """Characters of a key in a name."""
 DEEPEST = 50
@@ -83,7 +84,10 @@ def plain_tensors(value: Tensor, name: str) -> Iterator[tuple[str, Tensor]]:
 
 
 class _Walk:
-    """One walk through a value. `_within` are the objects that it is in, so that one which holds itself ends it."""
+    """One walk through a value.
+
+    `_within` are the objects that it is in: an object that holds itself ends the walk.
+    """
 
     def __init__(self) -> None:
         self._within: list[int] = []
@@ -193,7 +197,7 @@ def _has_equality(value: Any) -> bool:
 
 
 def _unlike(leaves: Iterable[tuple[str, Leaf]]) -> Iterator[tuple[str, Leaf]]:
-    """Give every leaf a name of its own: the keys 1 and "1" have the same text."""
+    """Give every leaf a distinct name: the keys 1 and "1" have the same text."""
     seen: dict[str, int] = {}
     for name, leaf in leaves:
         seen[name] = seen.get(name, 0) + 1
@@ -250,7 +254,7 @@ def _packed(leaves: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def _are_numbers(values: Collection[Any]) -> bool:
-    """Whether these are numbers of one type, none of them longer than a tensor's."""
+    """Return true if these are numbers of one type that a tensor can hold."""
     kinds = {type(value) for value in values}
     return kinds in ({bool}, {int}, {float}, {complex}) and not any(_is_long(value) for value in values)
 

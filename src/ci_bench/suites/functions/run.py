@@ -1,7 +1,8 @@
 """The worker's half of `functions`: one point of one benchmark as a workload. Imports torch; never imported by the parent.
 
-Seed, number format and determinism: a case's seed follows from its id, so that it is the same for all arms and both sides
-(`building`); precision and torch's other switches are as the user's code sets them. Warm-up is the engine's.
+Seed, number format and determinism: a case's seed follows from its id: it is the same for all arms
+and both sides (`building`). Precision and torch's other switches are as the user's code sets them.
+Warm-up is the engine's.
 """
 
 import hashlib
@@ -94,7 +95,7 @@ class TimedCall:
     batches = 1
 
     def __init__(self, arm: str, bench: Bench, *, alone: bool) -> None:
-        """It is built once, here. `alone` says that there is no other arm that could be asked what is right."""
+        """Build the program once. `alone` means that no other arm can show the right values."""
         self._arm, self._bench, self._alone = arm, bench, alone
         self._built: Built = bench.build(arm, Draw(seed=bench.seed))
         self.parts: tuple[Part, ...] = (Part(metric=FORWARD), Part(metric=BACKWARD)) if bench.backward else ()
@@ -145,7 +146,7 @@ class TimedCall:
         return self._built.write(Draw(seed=seed, noise=shaken, epsilon=size or self.epsilon))
 
     def operands(self) -> list[Tensor]:
-        """What the calls are given, constants included."""
+        """The inputs of the calls, constants included."""
         return list(self._built.session.tensors)
 
     def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
@@ -157,11 +158,11 @@ class TimedCall:
         return {}
 
     def results(self) -> dict[str, Tensor]:
-        """What the first call left; nothing where a part of it can be compared with nothing."""
+        """The results of the first call; empty if a part of them cannot be compared."""
         return self._built.comparable()
 
     def outputs(self) -> dict[str, Tensor]:
-        """What the last call returned, and the gradients of its inputs."""
+        """The results of the last call, and the gradients of its inputs."""
         return self._built.outputs()
 
     def resume(self) -> None:
@@ -170,7 +171,7 @@ class TimedCall:
         self._built.restore()
 
     def finish(self) -> tuple[Check, ...]:
-        """Of an arm that has no other beside it: what it computes follows its inputs, after all these calls as well."""
+        """Check an arm without a second arm: after all its calls, its results follow its inputs."""
         if not self._alone or self.unrefereed:
             return ()
         before, seed = self._built.copies(), secrets.randbits(31) + 1

@@ -1,9 +1,10 @@
-"""Whether each provider computes what the reference does, by the rule of all suites (`suites.numerics`), before it is timed.
+"""Agreement of each provider with the reference, by the rule of all suites, before timing.
 
-The truth is the reference on inputs in double precision, where it takes them; what rounding does is shown by the reference on
-inputs that are shaken by one rounding, and in fp32 by harder ones. Each arm, the reference too, is looked at twice: on the
-prepared inputs, and once other values lie in their memory, which nothing was built for. So what was computed ahead, or is
-replayed, is wrong.
+The rule is `suites.numerics`. The truth is the reference on inputs in double precision, if it takes
+them. The reference on inputs that are shaken by one rounding, and in fp32 by harder ones, shows the
+effect of rounding. Each arm, the reference too, is checked twice: on the prepared inputs, and after
+other values are written into their memory, for which nothing was built. So results that were
+computed ahead, or are replayed, are wrong.
 """
 
 import secrets
@@ -38,17 +39,17 @@ from ci_bench.suites.roundings import Roundings, watch_roundings
 FRESH = "fresh"
 SHAKES = 2
 CALLS = ("second", "last")
-"""Which calls are kept besides the first, on the same values."""
+"""Calls whose results are kept in addition to the first, on the same values."""
 TELLING = 4.0
 """Results say something about half of the rows where blank ones move them by this many times what rounding allows."""
 JUMP = 16.0
-"""What moves by more roundings than this where inputs move by one has jumped."""
+"""Roundings beyond which a result has jumped when its inputs move by one."""
 MOST_DRAWS = 4
 """Of other values: about one draw in ten of gradients of a small ReLU layer in bf16 tells nothing."""
 PRECISIONS = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}
 WAY_OUT = "a call has to compute from its inputs as they are then; draw what may be prepared ahead with constant=True"
 WORK = {"flops": "model_flops_per_step", "bytes": "bytes_per_step"}
-"""What `work` may say, and the fact that it becomes."""
+"""Keys of `work`, and the fact that each becomes."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -83,7 +84,7 @@ class Bench:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expected:
-    """What an arm is held against, for the values of one seed."""
+    """Expected results of an arm, for the values of one seed."""
 
     arm: str
     runs: tuple[Mapping[str, Tensor], ...]
@@ -94,19 +95,20 @@ class Expected:
     later: tuple[Mapping[str, Tensor], ...] = ()
     """The second and the last call of the same build on the same values."""
     repeats: bool = True
-    """Whether those left what the first one left, bit by bit."""
+    """True if those calls had the first one's results, bit by bit."""
     inside: str = ""
     """The precision that the arm computes in where its inputs have a finer one."""
 
     def agreement(self, seen: Mapping[str, Tensor]) -> Agreement:
-        """Whether these are the values, up to rounding."""
+        """Compare values with the expected ones, up to rounding."""
         return agree(seen, truth=self.truth, runs=self.runs, jolts=self.jolts, epsilon=self.epsilon, sums_are_shown=True)
 
 
 def expect(bench: Bench, arm: str, seed: int, *, half: int = 0) -> Expected:
-    """What an arm computes when it is built on the values of a seed, exactly and with rounding; `half` of their rows are blank.
+    """Compute the expected results of an arm on the values of a seed, exactly and with rounding.
 
-    Rounding is that of first calls where later calls of the same inputs differ: a call that is wrong must allow nothing.
+    With `half`, half of their rows are blank. If later calls of the same inputs differ, the
+    rounding is that of first calls: a call that is wrong must allow nothing.
     """
     with bench.opened(arm, Draw(seed=seed)) as built:
         inside = built.inside(own := epsilon_of(built.session.given))
@@ -174,9 +176,10 @@ def verify_arms(
     tell: Callable[[str, int, int], None],
     claim: Claim = claim_nothing,
 ) -> Evidence:
-    """The check `agrees` of every arm, what they recorded, and the work of a call.
+    """The check `agrees` of every arm, their recorded numbers, and the work of a call.
 
-    What passes by the rule of numbers is claimed, so that a process without code of the tree compares it again.
+    A pass by the rule of numbers is claimed, so a process without code of the tree compares it
+    again.
     """
     if isinstance(bench.benchmark, Collected):
         return _verify_collected(bench, bench.benchmark, arms, launch=launch, tell=tell)
@@ -205,10 +208,11 @@ def verify_arms(
 
 
 def _expect_other(bench: Bench, reference: str) -> tuple[int, Expected]:
-    """A seed that nobody knows, and what is expected of its values: such as tell wrong from right, where a few draws find any.
+    """Return an unpredictable seed, and the results that are expected of its values.
 
-    Where an input is next to a kink (of ReLU, say), one rounding moves gradients by as much as they are. That is of the values
-    and the reference, not of the arm that is held against them.
+    The values distinguish wrong from right, if a few draws find any. If an input is next to a kink
+    (for example of ReLU), one rounding moves gradients by their own size. This comes from the
+    values and the reference, not from the arm that is compared with them.
     """
     for _ in range(MOST_DRAWS):
         seed = secrets.randbits(31) + 1
@@ -219,9 +223,10 @@ def _expect_other(bench: Bench, reference: str) -> tuple[int, Expected]:
 
 
 def _expect_halves(bench: Bench, reference: str, prepared: Expected) -> tuple[Expected, ...] | None:
-    """What is expected of values of which half of the rows are blank.
+    """Compute the expected results of values with half of the rows blank.
 
-    `None` where results have as many numbers as the inputs have rows, or a format in which a row shows.
+    `None` if results have as many numbers as the inputs have rows, or a format in which a row
+    shows.
     """
     rows = max((one.shape[0] for one in prepared.given if one.shape and not one.constant), default=0)
     count = sum(value.numel() for value in prepared.runs[0].values())
@@ -248,7 +253,10 @@ def _with_halves(bench: Bench, arm: str, prepared: Expected, halves: Sequence[Ex
 
 
 def _in_second_call(bench: Bench, reference: str, other: Expected, seed: int) -> Expected:
-    """What is expected of a second call, on the values of a seed, where the reference itself keeps state from call to call."""
+    """Compute the expected results of a second call, on the values of a seed.
+
+    It is for a reference that itself keeps state from call to call.
+    """
     with bench.opened(reference, Draw(seed=bench.seed)) as built:
         built.take()
         built.write(Draw(seed=seed))
@@ -264,7 +272,10 @@ def _in_second_call(bench: Bench, reference: str, other: Expected, seed: int) ->
 def _verify_collected(
     bench: Bench, benchmark: Collected, arms: tuple[str, ...], *, launch: int, tell: Callable[[str, int, int], None]
 ) -> Evidence:
-    """Every arm is called once. What it returns is compared with the reference's, to half the digits, and shown only."""
+    """Call every arm once.
+
+    Its result is compared with the reference's, to half the digits, and shown only.
+    """
     checks: list[Check] = []
     records: dict[str, tuple[Recorded, ...]] = {}
     reference: Mapping[str, Tensor] = {}
@@ -343,18 +354,21 @@ def _verify(
 
 
 OF_REFERENCE, OF_CANDIDATE = 1_000, 2_000
-"""Where the seeds of each begin."""
+"""The first seed of each."""
 
 
 def _follows_seeds(reference: Built, epsilon: float) -> bool:
-    """Whether a call of the reference leaves other results from another seed."""
+    """Return true if a call of the reference has other results from another seed."""
     draws = Draws(direction=reference.take(draw=OF_REFERENCE - 1))
     draws.add(reference.take(draw=OF_REFERENCE - 2), reference.take(draw=OF_REFERENCE - 3))
     return bool(moved_by_seeds(draws, epsilon))
 
 
 def _judged_over_seeds(reference: Built, candidate: Built, epsilon: float) -> str | None:
-    """What of the candidate other random numbers do not explain, empty where all; `None` where it drew the reference's own."""
+    """Describe the candidate's differences that other random numbers do not explain; else empty.
+
+    `None` if it drew the reference's own numbers.
+    """
     direction = reference.take(draw=OF_REFERENCE - 1)
     ours, theirs = Draws(direction=direction), Draws(direction=direction)
     lefts: tuple[list[Mapping[str, Tensor]], list[Mapping[str, Tensor]]] = ([], [])
@@ -439,10 +453,10 @@ def _word(dtype: torch.dtype) -> str:
 
 
 def verify_followed(bench: Bench, arm: str, built: Built, before: Mapping[str, Tensor], *, seed: int) -> Check:
-    """Of an arm that was timed with no other beside it: whether its calls still compute from their inputs.
+    """Check an arm without a second arm: its timed calls still compute from their inputs.
 
-    `before` is what the last timed call left. Other values are written into its inputs, and what it makes of them is held against
-    the same provider, built on these values.
+    `before` are the results of the last timed call. Other values are written into its inputs, and
+    the arm's new results are compared with the same provider, built on these values.
     """
     built.write(Draw(seed=seed))
     after, own = built.take(), expect(bench, arm, seed)

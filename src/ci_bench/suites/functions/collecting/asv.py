@@ -1,9 +1,11 @@
-"""Suites of asv (airspeed velocity): ``time_*``, ``peakmem_*`` and ``track_*``, in classes and by themselves.
+"""Suites of asv (airspeed velocity): ``time_*``, ``peakmem_*`` and ``track_*``, also in classes.
 
-asv is not needed. `setup` and `teardown` run once for each time that a case is built, as elsewhere in this suite, and the calls
-between them are timed in a row; `setup_cache` runs in each process that needs it, and nothing is written to disk. A `setup` that
-raises `NotImplementedError` skips the case. Attributes that say how often to call (`repeat`, `rounds`) do not count: that is the
-engine's to say. ``number = 1`` asks for a `setup` before each call, which is no call in a row, and skips the case.
+asv is not needed. `setup` and `teardown` run once for each build of a case, as elsewhere in this
+suite, and the calls between them are timed in a row. `setup_cache` runs in each process that needs
+it, and nothing is written to disk. A `setup` that raises `NotImplementedError` skips the case.
+Attributes for the number of calls (`repeat`, `rounds`) do not count: the engine decides that.
+``number = 1`` requires a `setup` before each call, which rules out calls in a row, and skips the
+case.
 """
 
 import inspect
@@ -35,7 +37,7 @@ class Found:
     owner: type | None
     function: Callable[..., Any]
     caches: dict[Any, Any] = field(default_factory=dict)
-    """What each `setup_cache` has returned, in this process."""
+    """Results of each `setup_cache`, in this process."""
 
     @property
     def name(self) -> str:
@@ -44,7 +46,7 @@ class Found:
 
     @property
     def line(self) -> int:
-        """Where it is defined; of what is inherited from elsewhere, where the class is."""
+        """The line of its definition, or of the class if it is inherited from elsewhere."""
         code = inspect.unwrap(self.function).__code__
         if self.owner is not None and code.co_filename != self.module.__file__:
             return inspect.getsourcelines(self.owner)[1]
@@ -70,7 +72,10 @@ def collect(file: str, module: ModuleType) -> tuple[Collected, ...]:
 
 
 def _functions(module: ModuleType) -> Iterator[tuple[type | None, Callable[..., Any]]]:
-    """What is named as asv names, of the module's own, in its order; a class has what it inherits, too."""
+    """Yield the module's own functions with asv's names, in order.
+
+    A class also has its inherited functions.
+    """
     for name, value in vars(module).items():
         if name.startswith("_") or getattr(value, "__module__", None) != module.__name__:
             continue
@@ -83,7 +88,7 @@ def _functions(module: ModuleType) -> Iterator[tuple[type | None, Callable[..., 
 
 
 def _is_benchmark(found: Found) -> bool:
-    """A helper such as ``time_of(call)`` has parameters that nobody gives."""
+    """Return false for a helper such as ``time_of(call)``, whose parameters have no values."""
     owed = [one for one in inspect.signature(found.function).parameters.values() if one.default is one.empty]
     given = found.first("params", None) or found.first("setup_cache", None)
     return bool(given) or len(owed) <= bool(found.owner)
@@ -125,7 +130,7 @@ def _plain(name: str) -> str:
 
 
 def _shown(value: Any, place: int) -> Any:
-    """A value by its name, by its text where that says no address, else by its place in the list."""
+    """Return a value's name, else its text if that has no address, else its place in the list."""
     if has_name(value):
         return value
     text = repr(value)
@@ -154,7 +159,7 @@ def _opened(found: Found, arguments: Sequence[Any], *, tracks: bool) -> Generato
 
 
 def _track(found: Found, value: Any) -> None:
-    """What a ``track_*`` returns: judged where its unit says which way is better, else shown."""
+    """Record the result of a ``track_*``: judged if its unit has a better direction, else shown."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         try:
             value = float(value)
@@ -174,7 +179,7 @@ def _all_of(found: Found, instance: Any, name: str) -> list[Callable[..., Any]]:
 
 
 def _cache(found: Found, instance: Any) -> tuple[Any, ...]:
-    """What `setup_cache` returned, as the first argument; nothing where there is none, or it returns nothing."""
+    """Return the result of `setup_cache` as the first argument; empty without one."""
     places = [place for place in (found.function, instance, found.module) if place is not None]
     function = next((one for place in places if callable(one := getattr(place, "setup_cache", None))), None)
     if function is None:

@@ -1,7 +1,8 @@
-"""What every format's module makes of a benchmark that it found: one that the suite measures as it does decorated functions.
+"""Benchmarks from other tools' formats, measured by the suite as decorated functions are.
 
-Such a benchmark promises less. Nobody can write other values into inputs that it made itself, and nothing says that its providers
-compute the same, or that head computes what base does. So what they compute is compared, coarsely, and shown only (`verify`).
+Such a benchmark promises less. The suite cannot write other values into inputs that the benchmark
+made, and nothing promises that its providers compute the same, or that head computes what base
+does. So their results are compared, coarsely, and shown only (`verify`).
 """
 
 import sys
@@ -23,7 +24,10 @@ Opener = Callable[[str, Any], Any]
 
 @dataclass(eq=False, kw_only=True)
 class Collected(Benchmark[..., Any]):
-    """A benchmark that another tool's file declares. `declared` is its declaration, whoever asks."""
+    """A benchmark that another tool's file declares.
+
+    `declared` is its declaration for every caller.
+    """
 
     declared: Declaration
 
@@ -31,7 +35,7 @@ class Collected(Benchmark[..., Any]):
         """It keeps its own name."""
 
     def declaration(self, file: str) -> Declaration:  # noqa: ARG002 - a decorated function's signature
-        """What was found."""
+        """The declaration that was found."""
         return self.declared
 
 
@@ -76,7 +80,10 @@ def collected(
 
 @contextmanager
 def placed(where: Declaration, point: object = ()) -> Iterator[None]:
-    """What the user's code raises meanwhile is said in one line, with its file and function. Raises `NotMeasured`."""
+    """Report exceptions of the user's code in one line, with its file and function.
+
+    Raises `NotMeasured`.
+    """
     try:
         yield
     except (NotMeasured, Unsupported):
@@ -88,7 +95,7 @@ def placed(where: Declaration, point: object = ()) -> Iterator[None]:
 
 
 def has_name(value: Any) -> bool:
-    """Whether an id can hold a value by a name that is the same in the next run."""
+    """Return true if an id can hold a value by a name that is the same in the next run."""
     try:
         label_of(value)
     except ValueError:
@@ -103,7 +110,7 @@ def shown(values: Values, other_name: str) -> Values:
 
 
 def apart(cases: Iterable[tuple[Values, str, Any]]) -> list[tuple[Values, Any]]:
-    """Cases that cannot be told apart by their parameters get their `id` besides; a case is its parameters, id and handle."""
+    """Add the `id` to cases with equal parameters; a case is its parameters, id and handle."""
     listed = list(cases)
     keys = [_key(values) for values, _, _ in listed]
     return [

@@ -28,12 +28,15 @@ class Line:
 
 
 def collect(file: str, module: ModuleType) -> tuple[Collected, ...]:
-    """What `perf_report` made of the module's own functions. Raises `BadConfig` where a plot contradicts itself."""
+    """Collect the module's own functions with `perf_report`.
+
+    Raises `BadConfig` if a plot contradicts itself.
+    """
     return tuple(one for mark in _marks(module) for one in _of_mark(file, mark))
 
 
 def _marks(module: ModuleType) -> Iterator[Any]:
-    """Triton's `Mark`, or the one that stands in for it."""
+    """Yield Triton's `Mark`, or its stand-in."""
     for value in {id(one): one for one in vars(module).values()}.values():
         if type(value).__name__ == "Mark" and callable(value.fn) and value.fn.__module__ == module.__name__:
             yield value

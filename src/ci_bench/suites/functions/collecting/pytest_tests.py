@@ -1,8 +1,10 @@
-"""Tests with pytest-benchmark's fixture `benchmark`: pytest collects them and sets them up, and what they hand to it is timed.
+"""Tests with pytest-benchmark's fixture `benchmark`: the callables handed to it are timed.
 
-pytest-benchmark itself need not be installed: the fixture is supplied here, and takes the place of its own. A test is run to its
-end, assertions and all, each time that its case is built; its fixtures are there until the case is closed. Options of pytest's
-`addopts` do not count, other settings do. pytest is imported only here, in processes that the tree's code runs in.
+pytest collects the tests and sets them up. pytest-benchmark itself need not be installed: this
+module supplies the fixture, and replaces an installed one. A test is run to its end, with its
+assertions, for each build of its case; its fixtures live until the case is closed. Options of
+pytest's `addopts` do not count, other settings do. pytest is imported only here, in processes that
+run the tree's code.
 """
 
 import sys
@@ -63,7 +65,7 @@ class Handed:
 
 @dataclass(eq=False)
 class Plugin:
-    """What is registered with pytest: the fixture, and what collecting says."""
+    """Plugin for pytest: the fixture, and the report of collecting."""
 
     handed: Handed = field(default_factory=Handed)
     faults: list[str] = field(default_factory=list)
@@ -115,7 +117,10 @@ def _function(session: Session, file: str, name: str, items: list[Any]) -> Colle
 
 
 def _opened(session: Session, item: Any, place: str) -> Generator[Callable[[], Any], None, None]:
-    """Run a test to its end and yield what it handed over; its fixtures are taken down once nobody has it open."""
+    """Run a test to its end and yield the callable that it handed over.
+
+    Its fixtures are taken down after the last user closes it.
+    """
     handed = session.plugin.handed
     handed.call = None
     session.opened[item.nodeid] = session.opened.get(item.nodeid, 0) + 1
@@ -136,7 +141,7 @@ def _run(item: Any, place: str) -> None:
     """The test, after its fixtures. Raises `Unsupported` where it is skipped, `NotMeasured` where it fails."""
     import pytest
 
-    if not item._request:  # noqa: SLF001 - as pytest's own runner begins a test anew
+    if not item._request:  # noqa: SLF001 - as pytest's own runner starts a test again
         item._initrequest()  # noqa: SLF001
     try:
         _do(item, "setup")
@@ -172,7 +177,7 @@ def _open(file: str) -> Session:
     class WithFixture(Plugin):
         @pytest.hookimpl(tryfirst=True)
         def pytest_fixture_setup(self, fixturedef: Any, request: Any) -> Handed | None:
-            """In the place of pytest-benchmark's own, where that is installed."""
+            """Replace pytest-benchmark's own fixture, if that is installed."""
             if fixturedef.argname != FIXTURE:
                 return None
             fixturedef.cached_result = (self.handed, fixturedef.cache_key(request), None)

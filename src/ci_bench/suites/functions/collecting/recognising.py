@@ -1,7 +1,8 @@
-"""Which tools' benchmarks a file holds, read from its source without running any of it. Pure, and needs no torch.
+"""Tools whose benchmarks a file holds, read from its source without running it.
 
-What these tools measure is known only once a file is imported: asv looks classes through, pytest has fixtures, shapes are
-computed. So a file with any of them is planned in a process of its own (`importing`), and here it is only said that it has some.
+These tools' benchmarks are known only after a file is imported: asv looks classes through, pytest
+has fixtures, shapes are computed. So a file with any of them is planned in a separate process
+(`importing`), and this module only detects them. Pure, needs no torch.
 """
 
 import ast
@@ -24,7 +25,7 @@ RECOGNISED = (
     "functions under @ci_bench.benchmark, tests with pytest-benchmark's fixture `benchmark`, asv's time_*, peakmem_* and "
     "track_*, functions under triton.testing.perf_report, and tritonbench's operators"
 )
-"""What a file may hold, as errors say it."""
+"""The formats that a file may hold, in the words of errors."""
 ASV_NAMES = ("time_", "peakmem_", "track_")
 _GIVEN = {"params", "setup_cache", "parameterize"}
 """One of these is in a file, or a base class, where asv's functions have parameters; else one with parameters is a helper."""
@@ -36,7 +37,7 @@ def recognise(source: str, file: str) -> tuple[Format, ...]:
     """The other tools whose benchmarks are in a file, in the order of `Format`.
 
     Raises:
-        BadConfig: it seems to have some, and is no Python.
+        BadConfig: it seems to have some, and is not valid Python.
     """
     if not any(hint in source for hint in _HINTS):
         return ()
@@ -81,7 +82,7 @@ def _functions(tree: ast.Module) -> Iterator[tuple[ast.ClassDef | None, _Functio
 
 
 def _owed(node: _Function) -> int:
-    """How many arguments a call has to give."""
+    """Return the number of arguments that a call has to give."""
     return len(node.args.posonlyargs) + len(node.args.args) - len(node.args.defaults)
 
 

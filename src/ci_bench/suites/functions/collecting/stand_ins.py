@@ -1,9 +1,13 @@
-"""What files under `triton.testing.perf_report` and tritonbench's operators import, so that their callables can be timed.
+"""Stand-ins for imports of files with `triton.testing.perf_report` or tritonbench's operators.
 
-`do_bench` is replaced in the process that collects or measures: it notes the callable that a benchmark hands to it, times
-nothing, and says one millisecond. Calls from torch and triton themselves (autotuning) go to triton's own. Where triton or
-tritonbench is not installed, modules of their names stand in while a file is imported and a benchmark builds, and no longer, as
-torch takes their presence for the real ones: enough to declare, with providers in plain torch. What needs a kernel says so.
+With them their callables can be timed. `do_bench` is replaced in the process that collects or
+measures: it notes the callable that a benchmark hands to it, times nothing, and returns one
+millisecond. Calls from torch and triton themselves (autotuning) go to triton's own.
+
+Triton or tritonbench may be missing. Then modules of their names replace them while a file is
+imported and a benchmark builds, and no longer, since torch takes their presence for the real ones.
+They suffice to declare, with providers in plain torch. Code that needs a kernel fails with that
+reason.
 """
 
 import sys
@@ -84,7 +88,7 @@ def stand_ins(formats: Collection[Format]) -> Iterator[None]:
 
 
 def is_installed(name: str) -> bool:
-    """Whether a package is there, and not what stands in for it."""
+    """Return true if the package itself is there, not its stand-in."""
     module = sys.modules.get(name)
     return find_spec(name) is not None if module is None else module.__spec__ is not None
 
@@ -171,7 +175,7 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class Mark:
-    """What `triton.testing.perf_report` makes of a function."""
+    """The object that `triton.testing.perf_report` makes of a function."""
 
     fn: Callable[..., Any]
     benchmarks: Any
@@ -242,7 +246,7 @@ def register_x_val(label: str = "x_val") -> Callable[[Callable[..., Any]], Calla
 
 
 class BenchmarkOperator:
-    """What an operator of tritonbench may ask of its base class, in a forward pass."""
+    """Methods that an operator of tritonbench may call on its base class, in a forward pass."""
 
     DEFAULT_PRECISION = "bypass"
     DEFAULT_METRICS: tuple[str, ...] = ()

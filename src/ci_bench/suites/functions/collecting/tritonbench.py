@@ -1,8 +1,9 @@
-"""Operators of tritonbench: each input is a case, each method under `register_benchmark` a provider, the baseline the reference.
+"""Operators of tritonbench: a case per input, a provider per method of `register_benchmark`.
 
-An operator is made anew for each time that a provider is opened, draws its inputs from the same seed, and what the method returns
-for the input is timed: the forward pass. To be planned, inputs are drawn on torch's device `meta`, which holds no values, and on
-the CPU only where an operator does not take that. Tritonbench and triton need not be installed (`stand_ins`).
+The baseline is the reference. Each time a provider is opened, the operator is made again and draws
+its inputs from the same seed. The timed code is what the method returns for the input: the forward
+pass. For planning, inputs are drawn on torch's device `meta`, which holds no values, and on the CPU
+only if an operator does not take that. Tritonbench and triton need not be installed (`stand_ins`).
 """
 
 import inspect
@@ -23,11 +24,11 @@ from ci_bench.suites.functions.declaring import device_of_case
 from ci_bench.suites.functions.grids import MOST_POINTS, Declaration
 
 Operator = Any
-"""An instance of the user's class; its base class is tritonbench's, or the one that stands in for it."""
+"""An instance of the user's class; its base class is tritonbench's, or its stand-in."""
 
 
 def collect(file: str, module: ModuleType) -> tuple[Collected, ...]:
-    """The operators of a module. Raises `BadConfig` where one has no provider, or no inputs can be had."""
+    """Collect the operators of a module. Raises `BadConfig` if one has no provider or no inputs."""
     kinds = [one for one in vars(module).values() if inspect.isclass(one) and one.__module__ == module.__name__]
     operators = [(kind, _arms(kind)) for kind in kinds]
     found = [(kind, arms) for kind, arms in operators if arms]
@@ -88,7 +89,7 @@ def _named_inputs(kind: type, where: Declaration) -> list[Any]:
 
 
 def _drawn(kind: type, name: str, device: str) -> list[Any]:
-    """What each input is called."""
+    """Return the name of each input."""
     with stand_ins([Format.TRITONBENCH]):
         operator = _make(kind, name, device)
         names = [_called(operator, given) for given in islice(operator.get_input_iter(), MOST_POINTS + 1)]
