@@ -17,7 +17,7 @@ OPS_IN_GRAPHS = MetricKind(
     name="ops_in_graphs", title="operators run in graphs", unit=Unit.COUNT, better=Better.HIGHER, gates=False
 )
 OPS_RUN = MetricKind(name="ops_run", title="operators run", unit=Unit.COUNT, gates=False)
-"""What the two shares are made of; a smaller model has fewer."""
+"""Counts behind the two shares; a smaller model has fewer."""
 
 METRICS = (PACKAGE_SIZE, COVERAGE_OPS, COVERAGE_TIME, GRAPH_CALLS, OPS_IN_GRAPHS, OPS_RUN)
 COMPILED_AUTOGRAD = "compiled_autograd"

@@ -1,9 +1,10 @@
-"""Which models each source has, by name. No torch here, and no import of benched code.
+"""Models of each source, by name. No torch here, and no import of benched code.
 
-Names of the zoo are listed twice, here and where the models are built; a test compares them. Of Hugging Face's models: class,
-batch size and sequence length of each, from the dynamo runner's tables (``benchmarks/dynamo/huggingface.py`` and
-``huggingface.yaml`` of pytorch): the batch size is the largest that fitted a 40 GB GPU, divided. Where the runner takes a
-configuration from the hub, its differences from the class's default are given here, so that nothing has to be downloaded.
+Names of the zoo are listed twice, here and in the module that builds the models; a test compares
+them. Hugging Face's models have class, batch size and sequence length from the dynamo runner's
+tables (``benchmarks/dynamo/huggingface.py`` and ``huggingface.yaml`` of pytorch). The batch size is
+the largest that fitted a 40 GB GPU, divided. If the runner takes a configuration from the hub, its
+differences from the class's default are given here, so nothing has to be downloaded.
 """
 
 from collections.abc import Mapping
@@ -66,7 +67,10 @@ HUGGINGFACE: Mapping[str, Listed] = {
     "XLNetLMHeadModel": _listed("XLNetLMHeadModel", 16 // 2, 512),
     "YituTechConvBert": _listed("ConvBertForMaskedLM", 32 // 2, 512),
 }
-"""By the runner's own names. What it skips everywhere is not here, nor its models that need weights behind a licence."""
+"""Models by the runner's own names.
+
+Models that it skips everywhere are left out, and those whose weights need a licence.
+"""
 
 
 ZOO = (
@@ -115,7 +119,7 @@ def names(source: Source, path: str | None, *, canary: frozenset[str] = frozense
     """The models of a source, sorted. Of a checkout's canary models only those in `canary`.
 
     Raises:
-        BadConfig: `path` is missing, or is no checkout.
+        BadConfig: `path` is missing, or is not a checkout.
     """
     match source:
         case Source.ZOO:

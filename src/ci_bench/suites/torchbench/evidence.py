@@ -5,8 +5,8 @@ optimizer makes of known gradients. Later steps of a training begin where eager'
 updates of the rounding of tiny gradients: what head is off by there, base's runs, which each begin where eager began, would not
 show. Buffers go with either: a step changes them by what it computed.
 
-Batch invariance is a check of its own: does a row's result depend on how many rows are computed with it? Compiled forward
-passes at N, N/2, ... 1, bit by bit.
+Batch invariance is a separate check: does a row's result depend on how many rows are computed with
+it? Compiled forward passes at N, N/2, ... 1, bit by bit.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -71,7 +71,10 @@ def eager_computed(options: Options, reference: Reference) -> Computed:
 
 
 def _tensors(one: Snapshot, step: int) -> Iterator[tuple[str, Tensor]]:
-    """``outputs of step 1: 0.logits``. Numbers among the outputs that are no tensors count as tensors of one element."""
+    """Yield tensors by names such as ``outputs of step 1: 0.logits``.
+
+    Plain numbers among the outputs count as tensors of one element.
+    """
     for path, value in one.outputs.items():
         yield f"outputs of step {step}: {_place(path)}", value
     for path, text in one.other.items():
@@ -103,7 +106,10 @@ def _number(text: str) -> Tensor | None:
 
 
 def batch_invariance(arm: str, build: Callable[..., Ready], options: Options) -> Check:
-    """Compare the first rows of the full batch with a batch of these rows alone, each with a fresh compiled model."""
+    """Compare the first rows of the full batch with a batch of only these rows.
+
+    Each has a fresh compiled model.
+    """
 
     def answer(outcome: Outcome, detail: str) -> Check:
         return Check(name="batch_invariance", arm=arm, outcome=outcome, detail=detail)
@@ -185,7 +191,7 @@ class FirstCalls:
     """The first calls of arms, for the process that times; `found` by arm. A step through all batches leaves nothing."""
 
     def __init__(self, options: Options, reference: Reference) -> None:
-        """Eager's own is there at once, unless what is timed as eager is not quantised, and the reference is."""
+        """Note eager's first call, unless a quantised reference replaces the timed eager model."""
         self._options, self._reference = options, reference
         self._runs = [read_call({}, _left(one[0])) for one in (reference.eager, reference.again, *reference.shaken)]
         self.found: dict[str, FirstCall] = {}
@@ -247,7 +253,10 @@ def shared_evidence(settled: Settled, arms: Sequence[str], build: Build, context
 
 
 def _witnessed(settled: Settled, build: Build, context: Context) -> tuple[Witness, Judge]:
-    """What eager computes, which `context.keep` is given, and who holds arms against it."""
+    """Return eager's results, and the judge that compares arms with them.
+
+    `context.keep` gets the results.
+    """
     witness = Witness(options=settled.options, device=context.device, build=build)
     reference = witness.reference()
     context.keep(eager_computed(settled.options, reference))
@@ -262,7 +271,7 @@ def _skipped(reason: str, arms: Sequence[str]) -> tuple[Check, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _OfCandidate:
-    """What verifying one candidate found: its checks, how far it is off, the size of its model, what quantising lost."""
+    """Findings of one candidate: checks, deviation, size of its model, loss by quantising."""
 
     checks: tuple[Check, ...]
     score: float
@@ -297,7 +306,7 @@ def _of_candidate(
 
 
 def _coverage(arm: str, build: Build, options: Options, launch: int) -> Iterator[Metric]:
-    """How much of a step, of each size where there are several, runs in the graphs of the experiment `coverage`."""
+    """Share of a step that runs in the graphs of the experiment `coverage`, for each size."""
     with worded(Word.FAIL_TO_RUN, Word.OOM):
         ready, _ = _compiled(build, options.candidates[arm])
         samples = ready.samples if options.settings.dynamic else ready.samples[:1]
@@ -353,7 +362,7 @@ def _yardstick(settled: Settled) -> Yardstick:
 
 
 def _check(arm: str, answer: Answer, expected: str | None) -> Check:
-    """The check `accuracy`. What a table expects passes, and so does better."""
+    """The check `accuracy`. A result that a table expects passes, and so does a better one."""
     if expected is None or expected == answer.word:
         outcome = answer.outcome if expected in {None, Word.PASS} else Outcome.PASS
         note = "" if expected in {None, Word.PASS} else " (as its table expects)"
@@ -391,7 +400,10 @@ def runner_tolerance(options: Options, source: str) -> float:
 
 
 def _counted(arm: str, settled: Settled, read: dict[str, int]) -> list[Check]:
-    """What a table allows at most of breaks and fallbacks, and wants at least of graphs and operations. Better never fails."""
+    """Check a table's maxima for breaks and fallbacks, and its minima for graphs and operations.
+
+    Better never fails.
+    """
     bounds = [(name, most, read[name] <= most, "allows") for name, most in settled.most.items()]
     bounds += [(name, least, read[name] >= least, "wants") for name, least in settled.least.items()]
     return [

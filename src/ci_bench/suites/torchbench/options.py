@@ -19,11 +19,11 @@ REFERENCE_ARM = "eager"
 QUANTIZATION_LOSS = "quantization_loss"
 """The check of how far quantised outputs are from unquantised ones."""
 TRAINING_PARTS = tuple(part.name for part in STEP_PARTS[1:])
-"""What a training step is timed by where only the model is compiled."""
+"""Timed parts of a training step if only the model is compiled."""
 
 
 class Source(StrEnum):
-    """Where models come from."""
+    """Sources of models."""
 
     ZOO = "zoo"
     """The models that ship with ci-bench."""
@@ -38,14 +38,14 @@ class Source(StrEnum):
 
 
 class Mode(StrEnum):
-    """What a step is."""
+    """The work of a step."""
 
     TRAINING = "training"
     INFERENCE = "inference"
 
 
 class Measure(StrEnum):
-    """What is asked of a case."""
+    """Measurements of a case."""
 
     BOTH = "both"
     PERFORMANCE = "performance"
@@ -53,16 +53,16 @@ class Measure(StrEnum):
 
 
 class QuantizedArms(StrEnum):
-    """Which arms are quantised: both, to ask what the compiler makes of it, or the candidate, to ask what quantising brings."""
+    """Quantised arms: both, to test the compiler, or the candidate, to test quantising."""
 
     BOTH = "both"
     CANDIDATE = "candidate"
 
 
 class Scope(StrEnum):
-    """What the backend gets to compile: the whole step, or the model alone.
+    """Part of the step that the backend compiles: the whole step, or only the model.
 
-    With the model alone, forward, backward and optimizer are timed apart as well.
+    With only the model, forward, backward and optimizer are timed separately as well.
     """
 
     STEP = "step"
@@ -70,7 +70,10 @@ class Scope(StrEnum):
 
 
 class Precision(StrEnum):
-    """How numbers are kept and multiplied. `tf32` is for CUDA matmuls; `fp16` and `bf16` cast the weights; `amp_` autocasts."""
+    """Formats of stored and multiplied numbers.
+
+    `tf32` is for CUDA matmuls; `fp16` and `bf16` cast the weights; `amp_` autocasts.
+    """
 
     FP32 = "fp32"
     TF32 = "tf32"
@@ -96,14 +99,16 @@ _EPSILON = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """How a model is built, compiled, run and verified: what every case of an entry shares.
+    """Settings that all cases of an entry share: how a model is built, compiled, run and verified.
 
-    `steps` is how many steps are verified at least, one after the other; `perturbations` how many eager runs from shaken numbers
-    measure rounding; `prepared` how many batches take turns. `None` for `cudagraphs`, `lr` and `batch_size` leaves it to
-    torch, to the optimizer and to the model. `quantization_limit` is the share of the outputs that quantising the candidate
-    alone may lose, `None` for that of its kind (`quantization.LIMITS`). With `dynamic`, batches differ in size along the axes
-    that `varies` names. `largest` are the limits of a search for the batch size, which holds in place of `batch_size`; `None`
-    where there is none.
+    `steps` is the least number of steps that are verified, one after the other. `perturbations` is
+    the number of eager runs from shaken numbers that measure rounding. `prepared` is the number of
+    batches that take turns. `None` for `cudagraphs`, `lr` and `batch_size` leaves it to torch, to
+    the optimizer and to the model. `quantization_limit` is the share of the outputs that may be
+    lost by quantising only the candidate; `None` takes the limit of its kind
+    (`quantization.LIMITS`). With `dynamic`, batches differ in size along the axes that `varies`
+    names. `largest` are the limits of a search for the batch size, which replaces `batch_size`;
+    `None` without a search.
     """
 
     scope: Scope = Scope.MODEL
@@ -136,16 +141,18 @@ class Settings:
 
     @property
     def compares_quantization(self) -> bool:
-        """Whether a quantised candidate stands beside an unquantised reference."""
+        """True if a quantised candidate is compared with an unquantised reference."""
         return self.quantization is not None and self.quantized_arms is QuantizedArms.CANDIDATE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """One case. `rules` are the table rows that concern it (see `tables`); those with a device are decided in the worker.
+    """One case.
 
-    `backend` is that of the only candidate; where an entry lists `arms` it is empty, and `listed` are the candidates. Where it
-    lists `layouts`, these are the arms beside the reference, each in `processes`.
+    `rules` are the table rows that concern it (see `tables`); those with a device are decided in
+    the worker. `backend` is that of the only candidate; if an entry lists `arms` it is empty, and
+    `listed` are the candidates. If it lists `layouts`, these are the arms next to the reference,
+    each in `processes`.
     """
 
     model: str
@@ -162,7 +169,10 @@ class Options:
 
     @property
     def candidates(self) -> Mapping[str, CompiledArm]:
-        """How each arm of one process beside the reference is compiled, by its name. Those that alone are quantised say so."""
+        """Arms of one process except the reference, each with its compilation, by name.
+
+        With an unquantised reference, the names include the quantisation.
+        """
         if self.layouts:
             return {}
         ending = f"-{self.settings.quantization}" if self.settings.compares_quantization else ""
@@ -174,7 +184,7 @@ class Options:
         return (REFERENCE_ARM, *self.candidates, *(layout.name for layout in self.layouts))
 
     def layout_of(self, arm: str) -> Layout | None:
-        """How several processes share an arm; `None` where one process runs it."""
+        """Layout of the processes that share an arm; `None` if one process runs it."""
         return next((layout for layout in self.layouts if layout.name == arm), None)
 
     def as_params(self) -> dict[str, Any]:

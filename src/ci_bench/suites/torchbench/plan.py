@@ -1,7 +1,8 @@
-"""The half of `torchbench` that needs no torch: which models an entry is about, options to cases, cases to stages.
+"""The torch-free half of `torchbench`: an entry's models, options to cases, cases to stages.
 
-Models are chosen by name, by pattern, by share. Shares are balanced by how long models took in an earlier run: the longest
-first, each to the share that has least. Where nothing is known, a model counts as the median of the known ones.
+Models are chosen by name, by pattern, by share. Shares are balanced by the models' durations in an
+earlier run: the longest first, each to the share with the least. A model without a known duration
+counts as the median of the known ones.
 """
 
 import re
@@ -44,7 +45,7 @@ WHERE = "suites.torchbench"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """What of a source is wanted.
+    """Selected models of a source.
 
     `models` and `exclude_exact` are exact names (empty: all, none), `filter` and `exclude` regular expressions, searched without
     regard to case; `partition` counts from 0.
@@ -193,14 +194,17 @@ class TorchBench:
         return tuple(cases)
 
     def reads(self, options: Mapping[str, Any]) -> tuple[str, ...]:
-        """What the plan of an entry reads: the folder of a checkout, tables, and the durations that shares are balanced by."""
+        """Files that the plan of an entry reads.
+
+        They are the folder of a checkout, tables, and the durations that balance shares.
+        """
         source = Source(options.get("source", Source.ZOO))
         folder = [options["path"]] if source is Source.TORCHBENCH and "path" in options else []
         durations = [options["durations"]] if "durations" in options and options.get("partitions", 1) > 1 else []
         return (*folder, *options.get("tables", ()), *durations)
 
     def preload_of(self, case: Case) -> tuple[str, ...]:
-        """What layouts import as well."""
+        """Add the modules that layouts import."""
         return (*self.preload, *(IMPORTED if "layouts" in case.params else ()))
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
@@ -312,7 +316,7 @@ def _check(options: Options) -> None:
 
 
 def _check_layouts(settings: Settings) -> None:
-    """What a batch that processes share, or a step with collectives in it, cannot have."""
+    """Refuse options that a shared batch, or a step with collectives, cannot have."""
     unmet = {
         "dynamic": (settings.dynamic, "processes share one batch size; leave it out"),
         "batch_size": (settings.largest is not None, "the largest is found for one process; give a number of rows"),
@@ -324,7 +328,11 @@ def _check_layouts(settings: Settings) -> None:
 
 
 def _check_quantization(options: Options) -> None:
-    """Beside an unquantised reference, weights may be fp32, too: the question is what quantising brings."""
+    """Check the precision of quantised weights.
+
+    With an unquantised reference, weights may be fp32, too: such a case measures the effect of
+    quantising.
+    """
     settings = options.settings
     if settings.quantization is None:
         for name in ("quantized_arms", "quantization_limit"):

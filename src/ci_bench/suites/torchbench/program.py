@@ -1,7 +1,8 @@
 """A model made ready to step: cast, placed, with its own optimizer and its prepared batches, compiled or not.
 
-The step that is timed is the step that is verified: it is built here, once for both. Zero-grad comes first and outside of what
-is compiled, and gradients are allocated before the first step, so that no guard sees them change from nothing to something.
+The step that is timed is the step that is verified: it is built here, once for both. Zero-grad
+comes first and outside of the compiled code. Gradients are allocated before the first step, so no
+guard sees them change from nothing to something.
 """
 
 import math
@@ -108,7 +109,7 @@ def place(options: Options, loaded: Loaded, *, device: str, exact: bool = False)
 
 
 def trained_of(options: Options, module: nn.Module) -> list[nn.Parameter]:
-    """The parameters that are trained. Raises `Unsupported` where there are none."""
+    """The parameters that are trained. Raises `Unsupported` if the model has none."""
     trained = [one for one in module.parameters() if one.requires_grad]
     if not trained:
         raise Unsupported(f"{options.model} has no parameters to train; use `mode: inference`")
@@ -118,7 +119,10 @@ def trained_of(options: Options, module: nn.Module) -> list[nn.Parameter]:
 def _form(
     options: Options, candidate: CompiledArm | None, module: nn.Module, samples: Sequence[Sample], folder: Path
 ) -> Captured | None:
-    """What captures the module where the candidate is such an experiment. Raises `Unsupported`."""
+    """Return the object that captures the module, for experiments that capture one.
+
+    Raises `Unsupported`.
+    """
     if candidate is None or not captures(candidate):
         return None
     training = options.mode is Mode.TRAINING
@@ -206,19 +210,22 @@ def _whole_step(trained: _Trained, compiler: Compile) -> tuple[Callable[[Sample,
 
 
 def _backward_of(candidate: CompiledArm | None) -> Callable[[], AbstractContextManager[object]]:
-    """What a backward pass runs under: dynamo captures it as it runs, where the candidate asks for compiled autograd."""
+    """Return the context of a backward pass.
+
+    With compiled autograd, dynamo captures the pass as it runs.
+    """
     if candidate is None or not candidate.compiled_autograd:
         return nullcontext
     from torch._dynamo import compiled_autograd
 
     compiler = torch.compile(**compile_arguments(candidate))
-    return lambda: compiled_autograd._enable(compiler)  # noqa: SLF001 - torch has no other door for a backward pass by itself
+    return lambda: compiled_autograd._enable(compiler)  # noqa: SLF001 - torch has no other way in for only a backward pass
 
 
 def _model_step(
     trained: _Trained, compiler: Compile, backward: Callable[[], AbstractContextManager[object]]
 ) -> tuple[Callable[[Sample, Mark], Result], tuple[Part, ...]]:
-    """Only the model goes through the backend, so the parts of a step can be told apart."""
+    """A step in which only the model is compiled, so its parts can be timed separately."""
     compiled: nn.Module = cast("nn.Module", compiler(trained.module))
     with_model = replace(trained, module=compiled)
 

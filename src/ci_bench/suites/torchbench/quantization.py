@@ -1,13 +1,14 @@
-"""Quantising a model, and what it costs: how far quantised outputs are from those of the unquantised model.
+"""Quantisation of a model, and its cost: the distance of its outputs from those of the original.
 
-That is a loss of the method and no fault of a compiler, so it is measured by itself, on the scale of the outputs: whether the
-compiled quantised model computes what the eager quantised one does is the check `accuracy`, as for any model. The truth is the
-unquantised model in fp64, or eager where it has no fp64. Seed: `Settings.seed` for each sample.
+That is a loss of the method, not the fault of a compiler, so it is measured separately, on the
+scale of the outputs. The check `accuracy` compares the compiled quantised model with the eager
+quantised one, as for any model. The truth is the unquantised model in fp64, or eager if it has no
+fp64. Seed: `Settings.seed` for each sample.
 
-Limits are shares of the truth's 2-norm; the largest error may be as large a share of the largest element. They leave room above
-what the zoo shows (docs/measurements.md): networks that are deeper add up more. Four bits round sixteen times as coarsely as
-eight; that limit follows from those of eight bits and is not measured. A scale that is wrong by a factor, or a row that is lost,
-is beyond every limit.
+Limits are shares of the truth's 2-norm; the largest error may be as large a share of the largest
+element. They leave room above the zoo's losses (docs/measurements.md): deeper networks add up more.
+Four bits round sixteen times as coarsely as eight; that limit follows from those of eight bits and
+is not measured. A scale that is wrong by a factor, or a lost row, is beyond every limit.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -64,7 +65,7 @@ def quantize(module: nn.Module, options: Options) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loss:
-    """How far one output is off: shares of the truth's 2-norm and of its largest element."""
+    """Deviation of one output: shares of the truth's 2-norm and of its largest element."""
 
     name: str
     error: float
@@ -91,7 +92,10 @@ def quantization_loss(arm: str, build: Build, options: Options) -> tuple[Check, 
 
 
 def losses(given: Sequence[Leaves], truth: Sequence[Leaves]) -> tuple[Loss, ...]:
-    """How far each output is off over all samples; one that is missing, of another shape or not finite is off without bound."""
+    """Return the deviation of each output over all samples.
+
+    It is unbounded for an output that is missing, of another shape or not finite.
+    """
     names = dict.fromkeys(name for leaves in (*truth, *given) for name in leaves)
     return tuple(_loss(name, [one.get(name) for one in given], [one.get(name) for one in truth]) for name in names)
 
@@ -114,7 +118,10 @@ def _share(off: Tensor, size: Tensor) -> float:
 
 
 def _judged(arm: str, found: Sequence[Loss], rounding: Sequence[Loss], *, limit: float, basis: str) -> Check:
-    """Within the limit and what rounding alone does to the unquantised model. Where that is beyond the limit, nobody can tell."""
+    """Check the loss against the limit plus the effect of only rounding on the unquantised model.
+
+    If that effect is beyond the limit, the outcome is unknown.
+    """
     if not found:
         detail, outcome = "no output is made of floating-point numbers", Outcome.UNKNOWN
         return Check(name=QUANTIZATION_LOSS, arm=arm, outcome=outcome, detail=detail)
@@ -141,7 +148,7 @@ def _truth(build: Build, options: Options, eager: Sequence[Leaves]) -> tuple[Seq
     """The outputs in fp64, or eager's with the reason why."""
     try:
         return _outputs(build(candidate=None, exact=True, quantized=False), options), ""
-    except Exception as error:  # noqa: BLE001 - benched code may raise anything; the reason is told with the answer
+    except Exception as error:  # noqa: BLE001 - benched code may raise anything; the answer includes the reason
         return eager, f"; compared with eager, as fp64 failed ({type(error).__name__})"
 
 

@@ -1,8 +1,9 @@
-"""The arms of a case that several processes train together: their steps, what is verified of them, what the clock sees.
+"""Arms of a case that several processes train together: their steps, verification and timing.
 
-Each process has a part of the rows of every batch. Loss, outputs, gradients and weights are put together as one process would
-have them, and held against it. How parts make the whole is found out while preparing, by one process in fp64 where the model can,
-without dropout: masks of a part are no part of the masks of a whole. Imports torch.
+Each process has a part of the rows of every batch. Loss, outputs, gradients and weights are put
+together into those of one process, and compared with it. Preparing finds out how parts make the
+whole. One process does this in fp64 if the model can, without dropout: masks of a part are not a
+part of a whole's masks. Imports torch.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,7 +47,7 @@ def look_at_parts(options: Options, load: Callable[[], Loaded], device: str) -> 
     """Find out how parts of a batch make its whole, by a fresh model of `load`, in fp64 where it can.
 
     Raises:
-        Unsupported: they do not, or there is no batch to cut.
+        Unsupported: they do not, or the model has no batch to cut.
     """
     loaded = load()
     if loaded.batch_size is None or not loaded.batched:
@@ -80,7 +81,7 @@ def _exact(options: Options, load: Callable[[], Loaded], device: str) -> Placed 
 
 
 def _is_random(placed: Placed) -> bool:
-    """Whether two passes differ when only the seed does."""
+    """Return true if two passes differ when only the seed does."""
     sample, found = placed.samples[0], []
     for seed in (1, 2):
         seed_everything(seed)
@@ -201,7 +202,10 @@ def _host(value: Tensor) -> Tensor:
 
 
 def _state_of(start: Start) -> State:
-    """Where a step begins, by the places that all suites give to weights, buffers and what an optimizer keeps."""
+    """State at the start of a step, by the names that all suites give to its parts.
+
+    Parts are weights, buffers and the optimizer's state.
+    """
     kept = {} if start.optimizer is None else start.optimizer["state"]
     state = {f"{WEIGHTS}{name}": value for name, value in start.parameters.items()}
     state |= {f"{BUFFERS}{name}": value for name, value in start.buffers.items()}
@@ -283,7 +287,10 @@ class SharedProgram(ModelProgram):
         self._shared, self._found, self._seed = shared_, found, options.settings.seed
 
     def step(self, mark: Mark) -> None:
-        """One step on the next batch. What another process's end raises is left as it is: the supervisor knows its words."""
+        """Run one step on the next batch.
+
+        An error from another process's end is left as it is: the supervisor knows its words.
+        """
         self._last = next(self._samples)
         self._result = self._ready.step(self._last, mark)
 
@@ -308,7 +315,7 @@ class SharedProgram(ModelProgram):
         return super().refresh(seed, moved=moved, shaken=shaken)
 
     def outputs(self) -> State:
-        """What one process would have left of the last step."""
+        """The results that one process would have after the last step."""
         loss, outputs, _ = self._shared.left(self._result)
         left = left_by_training(loss, self._module)
         return outputs | {name: unsharded(value) for name, value in left.items()}

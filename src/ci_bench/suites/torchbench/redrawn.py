@@ -1,8 +1,9 @@
-"""Candidates that draw other random numbers than eager: shown right without dropout, and over seeds with it.
+"""Candidates that draw other random numbers than eager: shown right over seeds.
 
-A candidate that disagrees step by step on a model that draws random numbers may be right all the same. It is, where most of what
-seeds move is not eager's own (its masks are others), where without dropout it agrees by the rule of numbers, and where over seeds
-it cannot be told from eager (`suites.draws`). What cannot be had without random numbers is unknown, never passed.
+A candidate may be right although it disagrees step by step on a model that draws random numbers. It
+is right under three conditions. Most tensors that seeds move are not eager's own (its masks are
+others). Without dropout it agrees by the rule of numbers. Over seeds it is indistinguishable from
+eager (`suites.draws`). A model that cannot run without random numbers is unknown, never passed.
 """
 
 from collections.abc import Callable
@@ -32,7 +33,7 @@ from ci_bench.suites.torchbench.verdict import Answer, Judge
 from ci_bench.suites.torchbench.verify import Build, Start, Witness, is_random
 
 OF_REFERENCE, OF_CANDIDATE, OF_SLOPES = 1_000_003, 2_000_003, 3_000_017
-"""Where the seeds of each begin."""
+"""The first seeds of each."""
 SLOPES = 8
 
 
@@ -45,7 +46,7 @@ class _Drawing:
     start: Start
 
     def draw(self, seed: int, start: Start | None = None) -> Snapshot:
-        """What the first step leaves from that seed."""
+        """Return the first step's results from that seed."""
         return self.witness.draw(self.ready, start or self.start, seed)
 
     def collect(self, first_seed: int, direction: dict[str, Tensor]) -> Draws:
@@ -91,9 +92,10 @@ def tensors_of(one: Snapshot) -> dict[str, Tensor]:
 
 
 def judged_over_seeds(witness: Witness, judge: Judge, build: Callable[[Witness], Ready], failed: Answer) -> Answer:
-    """What becomes of a candidate that `failed` step by step, where eager draws random numbers. `build` gives a fresh candidate.
+    """Judge a candidate that `failed` step by step, if eager draws random numbers.
 
-    Its own answer stands where it drew eager's numbers, since these explain nothing then.
+    `build` gives a fresh candidate. The first answer stays if the candidate drew eager's numbers,
+    since these explain nothing then.
     """
     start = judge.reference.starts[0]
     eager = _Drawing(witness=witness, ready=witness.build(candidate=None), start=start)
@@ -118,14 +120,20 @@ def judged_over_seeds(witness: Witness, judge: Judge, build: Callable[[Witness],
 
 
 def _drew_alike(eager: _Drawing, candidate: _Drawing, draws: Draws, epsilon: float) -> bool:
-    """Whether most of what seeds move is the same in both from one seed, or nothing is moved."""
+    """Return true if most tensors that seeds move are the same in both from one seed.
+
+    Also true if seeds move none.
+    """
     spread = {name: max(draws.apart[name]) for name in moved_by_seeds(draws, epsilon)}
     own, theirs = (tensors_of(each.draw(OF_SLOPES)) for each in (eager, candidate))
     return not spread or drawn_alike(theirs, own, spread)
 
 
 def _without_dropout(witness: Witness, judge: Judge, build: Callable[[Witness], Ready]) -> Answer:
-    """The rule of numbers on the same model, with nothing dropped; unknown where it draws random numbers all the same."""
+    """Apply the rule of numbers to the same model, with nothing dropped.
+
+    Unknown if it still draws random numbers.
+    """
     with without_dropout():
         quiet = replace(witness, build=partial(build_quiet, witness.build))
         if is_random(quiet.build(candidate=None)):

@@ -60,7 +60,7 @@ def open_workload(case: Case, context: Context) -> "ModelWorkload":
 
 
 def _of_size(options: Options, rows: int) -> Options:
-    """The options with so many rows."""
+    """The options with this number of rows."""
     return replace(options, settings=replace(options.settings, batch_size=rows))
 
 
@@ -90,7 +90,7 @@ class ModelWorkload:
             look_at_parts(self._options, self._load, self._context.device).write(self._context.scratch)
 
     def spans(self, arm: str) -> bool:
-        """Whether all processes share an arm: those of layouts."""
+        """Return true if all processes share an arm, as in layouts."""
         return self._options.layout_of(arm) is not None
 
     def follow(self, order: Mapping[str, Any]) -> None:
@@ -118,7 +118,7 @@ class ModelWorkload:
         return ModelProgram(arm, self._options, loaded, ready, unrefereed=_excused(self._settled))
 
     def open_sized(self, arm: str, rows: int) -> Program:
-        """The arm in a batch of so many rows.
+        """The arm in a batch with this number of rows.
 
         Raises:
             Unsupported: the model has a fixed batch.
@@ -141,7 +141,10 @@ class ModelWorkload:
         return sized.program(arm, loaded)
 
     def _require_other_inputs(self, rows: int, loaded: Loaded) -> None:
-        """Raise `Unsupported` where a batch of another size is no other: the same search would go on for ever larger ones."""
+        """Raise `Unsupported` if another number of rows gives the same inputs.
+
+        The search would then continue to ever larger ones.
+        """
         elements = sum(leaf.numel() for sample in loaded.samples for leaf in leaves(sample))
         for other, theirs in self._elements.items():
             if other != rows and theirs == elements:
@@ -159,7 +162,7 @@ class ModelWorkload:
         return replace(evidence, facts={**evidence.facts, **without_cuda_graphs(modes, self._context.device)})
 
     def _in_ranks(self) -> Conducted:
-        """What is verified of layouts in this process."""
+        """Verify layouts in this process."""
         if self._conducted is None:
             assert self._context.ranks is not None, "layouts are verified in several processes"  # noqa: S101 - our own bug if not
             self._conducted = Conducted(self._steps_of, self._context.ranks)
@@ -205,7 +208,7 @@ class ModelWorkload:
 
 
 def _excused(settled: Settled) -> str:
-    """What stands against holding the timed results of a model against eager's."""
+    """Return why the timed results of a model are not compared with eager's; else empty."""
     if settled.options.settings.compares_quantization:
         return "it is quantised, and its reference is not"
     if settled.skip_accuracy is not None:

@@ -1,7 +1,8 @@
 """A YAML table of the dynamo runner's (``torchbench.yaml``, ``huggingface.yaml``, ``timm_models.yaml``) as rules of ours. Pure.
 
-What is lost, and why: `cosine` and `accuracy_check_runs` (neither angles nor majorities pass here), `only_training` (training is
-always in training mode here), `divisors` (they are in our own list of batch sizes), tables of exporters and of TensorRT.
+These are lost: `cosine` and `accuracy_check_runs` (neither angles nor majorities pass here),
+`only_training` (training is always in training mode here), `divisors` (they are in our own list of
+batch sizes), tables of exporters and of TensorRT.
 """
 
 import csv
@@ -31,16 +32,16 @@ FIELDS = {
     "non_deterministic", "disable_cudagraph", "dtype", "canary_models", "only_training", "trt_not_yet_working", "skip",
     "accuracy", "only_inference", "only_fp32",
 }  # fmt: skip
-"""What such a file has at its top, besides anchors."""
+"""Top-level fields of such a file, except anchors."""
 
 
 def is_of_the_runner(raw: Any) -> bool:
-    """Whether a parsed YAML looks like one of the runner's: its fields, and no version as ours have."""
+    """Return true if a parsed YAML looks like one of the runner's: its fields, and no version."""
     return isinstance(raw, Mapping) and "rules" not in raw and bool(FIELDS & raw.keys())
 
 
 def canaries_of(raw: Mapping[str, Any]) -> frozenset[str]:
-    """The canary models that the runner runs all the same."""
+    """The canary models that the runner runs anyway."""
     return frozenset(_names(raw.get("canary_models")))
 
 
@@ -91,7 +92,7 @@ def _sizes(raw: Mapping[str, Any]) -> Iterator[Rule]:
 
 
 def _tolerances(raw: Mapping[str, Any]) -> Iterator[Rule]:
-    """All of these are for `runner_rule` alone: our own check measures how much rounding there is."""
+    """Yield rules, all only for `runner_rule`: our own check measures the rounding."""
     table = _mapping(raw.get("tolerance"))
 
     def rule(name: str, tolerance: float, **when: Any) -> Rule:

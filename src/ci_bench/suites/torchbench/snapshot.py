@@ -1,6 +1,7 @@
-"""What one step left behind, as named tensors: outputs, loss, gradients, parameters, buffers; and the optimizer's state.
+"""Results of one step as named tensors: outputs, loss, gradients, parameters, buffers.
 
-Any tree of outputs is walked: mappings, sequences, and objects with attributes. Its structure is compared as well.
+The optimizer's state is added. Any tree of outputs is walked: mappings, sequences, and objects with
+attributes. Its structure is compared as well.
 """
 
 import copy
@@ -22,7 +23,7 @@ State = dict[str, Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """The state after a step, on the host. `other` are leaves that are no tensors, as text."""
+    """The state after a step, on the host. `other` are leaves other than tensors, as text."""
 
     outputs: Leaves
     other: Mapping[str, str]
@@ -79,7 +80,10 @@ def leaves_of(outputs: Any) -> list[Tensor]:
 
 
 def flatten(value: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Tensor | str]]:
-    """The leaves of a tree by path. A tensor is itself; what holds no tensor is told by its text; containers by their length."""
+    """Yield the leaves of a tree by path.
+
+    A tensor is itself. A leaf without tensors becomes its text, a container its length.
+    """
     if isinstance(value, Tensor):
         yield path, value
     elif isinstance(value, bool | int | float | str | None):
@@ -106,7 +110,10 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _holds_tensors(value: Any, depth: int = 0) -> bool:
-    """Whether an attribute of a foreign object is worth comparing: its bookkeeping is not."""
+    """Return true if an attribute of a foreign object is worth comparing.
+
+    Its bookkeeping is not.
+    """
     if isinstance(value, Tensor):
         return True
     if depth >= MAX_OBJECT_DEPTH or isinstance(value, str | bytes | int | float | None | type | nn.Module):
@@ -126,7 +133,10 @@ def _kind(value: Any) -> str:
 
 
 def load_state(module: nn.Module, parameters: State, buffers: State) -> None:
-    """Write parameters and buffers in place, so that nothing compiled has to notice; casts to the module's own types."""
+    """Write parameters and buffers in place, so compiled code need not notice.
+
+    Casts to the module's own types.
+    """
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             for part, plain in plain_parts(name, parameter):

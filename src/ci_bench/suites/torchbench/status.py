@@ -40,7 +40,7 @@ class ModelFailed(RuntimeError):  # noqa: N818 - it says what happened, and is s
 
 
 class OutOfMemoryError(RuntimeError):
-    """Likewise, for want of memory: the engine knows this by the class's name."""
+    """Likewise, for lack of memory: the engine knows this by the class's name."""
 
 
 @contextmanager

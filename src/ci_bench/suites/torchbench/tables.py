@@ -24,14 +24,14 @@ SITUATION = ("models", "when", "reason")
 """Fields of a rule that say where it holds; all others say what."""
 
 MOST, LEAST = ("graph_breaks", "fallbacks"), ("graphs", "ops_captured")
-"""What dynamo counts, and of which more is worse, or less."""
+"""Counts of dynamo: of the first more is worse, of the second less."""
 
 Rule = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """Rules in their order, and the canary models that are run all the same."""
+    """Rules in their order, and the canary models that are run anyway."""
 
     rules: tuple[Rule, ...] = ()
     canaries: frozenset[str] = frozenset()
@@ -39,9 +39,10 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settled:
-    """What the rules make of a case on its device. `options` are its own with what rules change.
+    """A case on its device after applying the rules.
 
-    `expected` is the word in which accuracy should end; `most` and `least` are bounds of what dynamo counts, by name.
+    `options` are its own with the rules' changes. `expected` is the word in which accuracy should
+    end; `most` and `least` are bounds of dynamo's counts, by name.
     """
 
     options: Options
@@ -144,7 +145,10 @@ def _names(rule: Rule, model: str) -> bool:
 
 
 def _met(when: Mapping[str, Any], options: Options) -> bool:
-    """Whether a rule is about a case. One about a backend is where any arm has that: its model, batch and verdict are shared."""
+    """Return true if a rule is about a case.
+
+    One about a backend applies if any arm has that: its model, batch and verdict are shared.
+    """
     facts = {
         "source": str(options.source),
         "mode": str(options.mode),
@@ -180,7 +184,7 @@ def _load(path: Path) -> Any:
 
     try:
         return yaml.safe_load(_text(path))
-    except (yaml.YAMLError, ValueError, AttributeError, LookupError) as error:  # the others for a date that is none, and tags
+    except (yaml.YAMLError, ValueError, AttributeError, LookupError) as error:  # the others for invalid dates, and tags
         raise BadConfig(f"{path}: cannot be read as YAML: {str(error)[:300]}") from error
     except RecursionError as error:
         raise BadConfig(f"{path}: nested too deep for a table") from error

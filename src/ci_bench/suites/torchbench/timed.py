@@ -38,12 +38,17 @@ from ci_bench.suites.torchbench.status import Word, in_words
 class ModelProgram:
     """Steps over the prepared batches, again and again, for the clock.
 
-    With dynamic shapes, a step goes through all of them, so that arms do the same work whatever the number of calls. Refereed, it
-    goes over fresh inputs made of the first batch (of all, where a step goes through all), and training steps from a given state.
+    With dynamic shapes, a step goes through all of them, so arms do the same work with any number
+    of calls. Refereed, it goes over fresh inputs made of the first batch (of all, where a step goes
+    through all), and training steps from a given state.
     """
 
     def __init__(self, arm: str, options: Options, loaded: Loaded, ready: Ready, *, unrefereed: str = "") -> None:
-        """`ready` is fresh. `unrefereed` says why what a table knows to differ is not held against the reference."""
+        """Take a fresh `ready`.
+
+        A table may list results that differ by design; `unrefereed` explains why they are not
+        compared with the reference.
+        """
         self.unrefereed = unrefereed
         self.compiler = _compiler_of(arm, ready)
         self._whole = options.settings.dynamic
@@ -86,7 +91,7 @@ class ModelProgram:
             raise in_words(error, *words) from error
 
     def finish(self) -> tuple[Check, ...]:
-        """What was computed last is made of numbers, and training has moved the weights."""
+        """Check that the last results are finite, and that training has moved the weights."""
         loss, outputs = self._result
         captured = () if self._ready.form is None else self._ready.form.checks(self._arm)
         candidate = self._candidate
@@ -137,7 +142,7 @@ class ModelProgram:
 
     @property
     def batches(self) -> int:
-        """How many prepared batches take turns."""
+        """The number of prepared batches that take turns."""
         return 1 if self._whole else len(self._ready.samples)
 
     def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
@@ -160,7 +165,7 @@ class ModelProgram:
         return dict(self._ready.module.named_parameters())
 
     def results(self) -> State:
-        """What the first step left; nothing where it went through all batches."""
+        """The results of the first step; empty if it went through all batches."""
         return {} if self._whole else self.outputs()
 
     def resume(self) -> None:
@@ -193,7 +198,7 @@ class ModelProgram:
 
 
 def captured_backward(arm: str) -> Check:
-    """Whether dynamo captured a backward pass in this process, as compiled autograd has it."""
+    """Check that dynamo captured a backward pass in this process, as compiled autograd does."""
     from torch._dynamo.utils import counters
 
     captures = int(counters["compiled_autograd"]["captures"])
@@ -202,7 +207,10 @@ def captured_backward(arm: str) -> Check:
 
 
 def _compiler_of(arm: str, ready: Ready) -> Compiler:
-    """What the engine is told: of an experiment without dynamo it counts nothing."""
+    """Return the arm's compiler for the engine.
+
+    For an experiment without dynamo the engine counts nothing.
+    """
     if arm == REFERENCE_ARM:
         return Compiler.NONE
     return Compiler.DYNAMO if ready.form is None else Compiler.OTHER
@@ -216,14 +224,17 @@ def _rows(loaded: Loaded, *, whole: bool) -> int | None:
 
 
 def _fingerprints(module: nn.Module) -> list[tuple[float, float]]:
-    """Sum and sum of squares of each parameter, of a shard of its own part: cheap, and no second copy stays in memory."""
+    """Sum and sum of squares of each parameter, or of this rank's shard.
+
+    This is cheap, and no second copy stays in memory.
+    """
     plain = (part.detach() for name, value in module.named_parameters() for _, part in plain_parts(name, local_part(value)))
     real = [real_parts(one).double() for one in plain if one.is_floating_point() or one.is_complex()]
     return [(float(one.sum()), float(one.square().sum())) for one in real]
 
 
 def _tensors(sample: Sample) -> Any:
-    """What of a sample can be written over, as a tree."""
+    """The tensors of a sample that can be written over, as a tree."""
     return sample.args, dict(sample.kwargs), sample.target
 
 

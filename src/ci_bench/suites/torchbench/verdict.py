@@ -1,10 +1,12 @@
-"""From snapshots to an answer: every tensor of every step against the truth, and one word of the runner's vocabulary.
+"""From snapshots to an answer: every tensor of every step against the truth, and one word.
 
-Beside it, for information and never as a verdict, what the dynamo runner's own rule would have said of the same tensors: types
-must match; close within ``atol = rtol = tolerance`` passes; else the root mean square error against fp64 may be `k` times
-eager's plus a tenth of the tolerance. `k` is 2, 3 in half precision, 3 as well for fewer than 1000 elements, 1x1 convolutions,
-or tolerances of 0.02 and more; 10 and 8 for the smallest tensors of listed models. Its absolute term lets gradients below the
-tolerance vanish, which is why it is not ours.
+The word is from the runner's vocabulary. The answer also has, for information and never as a
+verdict, the result of the dynamo runner's own rule for the same tensors: types must match; close
+within ``atol = rtol = tolerance`` passes; else the root mean square error against fp64 may be `k`
+times eager's plus a tenth of the tolerance. `k` is 2, 3 in half precision, 3 as well for fewer than
+1000 elements, 1x1 convolutions, or tolerances of 0.02 and more; 10 and 8 for the smallest tensors
+of listed models. Its absolute term lets gradients below the tolerance vanish, so it is not our
+rule.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -53,7 +55,10 @@ class RunnerRule:
 
 
 def agrees(result: Tensor, eager: Tensor, truth: Tensor | None, rule: RunnerRule) -> bool:
-    """Whether the rule takes a result for the same as eager's; `truth` is the fp64 run's, `None` without one."""
+    """Return true if the rule takes a result for the same as eager's.
+
+    `truth` is the fp64 run's, `None` without one.
+    """
     if result.dtype != eager.dtype or result.shape != eager.shape:
         return False
     if eager.dtype is torch.bool:
@@ -97,14 +102,17 @@ TELLING = 4.0
 SHOWN = 3
 REPEATED = ("outputs", "gradients", "buffers")
 ORDER = ("outputs", "loss", "gradients", "buffers")
-"""What is wrong first is told first: a wrong output makes wrong gradients."""
+"""Order of faults in a report: a wrong output makes wrong gradients, so it comes first."""
 KINDS = ("outputs", "gradients", "updates")
 """Of each kind that a case has, something has to be large enough to tell a wrong result from a right one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """Whether the candidate is accurate, in a word of the runner's and in plain ones. `score` is the largest."""
+    """Accuracy of the candidate, in a word of the runner's and in plain ones.
+
+    `score` is the largest.
+    """
 
     outcome: Outcome
     word: Word
@@ -221,7 +229,7 @@ class Judge:
         )
 
     def _expected(self, index: int) -> Computed:
-        """What a step of the reference computed, exactly and with rounding; the same value each time."""
+        """Results of the reference in a step, exactly and with rounding; the same each time."""
         if index not in self._claimed:
             reference = self.reference
             runs = [reference.again[index], *(run[index] for run in reference.shaken)]
@@ -236,7 +244,7 @@ class Judge:
         return self._claimed[index]
 
     def runner_rule(self, last: Snapshot, rule: RunnerRule) -> tuple[bool, str]:
-        """What the runner would have said of the last step, and of which tensors."""
+        """Return the runner's verdict on the last step, and the wrong tensors in words."""
         eager = self.reference.eager[-1]
         exact = self.reference.exact[-1] if self.reference.exact else None
         compared = list(_all(last, eager, exact))
@@ -255,7 +263,7 @@ class Judge:
             yield from judged(self._updates(index, snapshot), of_optimizer(self.yardstick, memory))
 
     def _measured(self, index: int, snapshot: Snapshot) -> Iterator[Measurement]:
-        """What the model computed; parameters that are not trained have to stay."""
+        """Measure the model's results; parameters that are not trained have to stay."""
         start = self.reference.starts[index]
         yield from self._leaves("", index, lambda one: one.outputs, snapshot)
         if snapshot.loss is not None:
@@ -267,7 +275,7 @@ class Judge:
             yield measure(f"parameters.{name}", snapshot.parameters[name], begin, [begin])
 
     def _updates(self, index: int, snapshot: Snapshot) -> Iterator[Measurement]:
-        """What the optimizer did."""
+        """Measure the optimizer's updates."""
         start, eager = self.reference.starts[index], self.reference.eager[index]
         for names in treated_apart(self.options, start):
             ideal, eager_ideal = (ideal_change(self.options, start, one, names) for one in (snapshot, eager))
@@ -334,7 +342,10 @@ def _other(given: Mapping[str, str], eager: Mapping[str, str]) -> Deviation:
 
 
 def _all(given: Snapshot, eager: Snapshot, exact: Snapshot | None) -> Iterator[tuple[str, Tensor | None, Tensor, Tensor | None]]:
-    """What the runner compares: outputs in inference; loss, gradients, parameters and buffers in training."""
+    """Yield the tensors that the runner compares.
+
+    They are outputs in inference; loss, gradients, parameters and buffers in training.
+    """
     groups = ("outputs",) if eager.loss is None else ("gradients", "parameters", "buffers")
     if eager.loss is not None:
         yield "loss", given.loss, eager.loss, None if exact is None else exact.loss

@@ -1,15 +1,17 @@
-"""Gathers what accuracy is judged from: the same steps by eager, eager again, fp64, shaken eager, and the candidate.
+"""Gathers the data for accuracy: the same steps by eager, by fp64, and by the candidate.
 
-Every batch that takes turns while timing is a step, with dynamic shapes every size. Each step of each run begins from the state
-that eager had there (parameters, buffers, optimizer state, plain attributes), so that one step's rounding does not grow into
-the next, and an optimizer that divides by small numbers does not turn rounding into a different sign. Gradients are judged as
-they come; what the optimizer made of them is judged against the same optimizer in fp64 on the same gradients. Candidates are
-checked again after more steps, unforced, as timing would take them. Every step of every run begins from its own seed, of
-`Settings.seed` and its number.
+Eager also repeats them, plain and with shaken numbers. Every batch that takes turns while timing is
+a step, with dynamic shapes every size. Each step of each run starts from eager's state there
+(parameters, buffers, optimizer state, plain attributes). So one step's rounding does not grow into
+the next, and an optimizer that divides by small numbers does not turn rounding into a different
+sign. Gradients are judged as they come; the optimizer's updates are judged against the same
+optimizer in fp64 on the same gradients. Candidates are checked again after more steps, unforced, as
+in timing. Every step of every run starts from its own seed, made of `Settings.seed` and its number.
 
-Plain attributes are what a model keeps that is neither parameter nor buffer nor module: counters, caches, lists. A forward pass
-that reads what the pass before wrote (``self.n += 1``) gives something else at each call, so these are copied where a step
-begins, and put back. Values that cannot be copied stay as they are; classes, modules and functions are not state.
+Plain attributes are a model's state other than parameters, buffers and modules: counters, caches,
+lists. A forward pass that reads what the previous pass wrote (``self.n += 1``) gives something else
+at each call. So these are copied at the start of a step, and put back. Values that cannot be copied
+stay as they are; classes, modules and functions are not state.
 
 Inputs that a step writes into are among its outputs. If a step has fewer outputs than rows (a mean of the batch) in a narrow
 format, they may be the same up to rounding without half of the rows. So more steps follow, with half of their rows blank.
@@ -58,7 +60,7 @@ from ci_bench.suites.user_code import is_import_path
 
 MOST_DEPTH = 8
 INTERNAL = frozenset(vars(nn.Module())) - {"training"}
-"""What torch itself keeps in a module: tables of parameters, buffers, modules and hooks."""
+"""Torch's own attributes of a module: tables of parameters, buffers, modules and hooks."""
 NOT_STATE = (nn.Module, nn.Parameter, type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
 
 
@@ -85,7 +87,7 @@ def python_state_of(module: nn.Module) -> PythonState:
 
 
 def restore_python_state(module: nn.Module, state: PythonState) -> None:
-    """Put back what has changed, and take away what is new. What has not changed keeps its identity, which compilers guard."""
+    """Put back changed values, and remove new ones. Compilers guard the identity of the others."""
     memo = _kept(module)
     for name, inner in module.named_modules():
         ours = {attribute for owner, attribute in state.values if owner == name}
@@ -100,7 +102,7 @@ def restore_python_state(module: nn.Module, state: PythonState) -> None:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value is of a kind that is copied, so that one without a copy is newer than the copies."""
+    """Return true for a kind that is copied: a value without a copy is newer than the copies."""
     return isinstance(value, Tensor | int | float | complex | str | bytes | list | tuple | dict | set | None) and not isinstance(
         value, nn.Parameter
     )
@@ -141,7 +143,7 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
 
 
 def _same(one: Any, other: Any, depth: int) -> bool:
-    """Whether nothing has changed, as far as can be seen: what is too deep, or shows nothing of itself, counts as unchanged."""
+    """Return true if no change is visible; opaque or too deep values count as unchanged."""
     if one is other or depth > MOST_DEPTH or isinstance(other, NOT_STATE):
         return True
     if type(one) is not type(other):
@@ -179,7 +181,7 @@ COMPARED: tuple[tuple[Any, Callable[[Any, Any, int], bool]], ...] = (
     (Mapping, _same_entries),
     (int | float | complex | str | bytes | set | frozenset, _same_values),
 )
-"""How values of a kind are compared; other objects by their attributes."""
+"""Comparisons by kind of value; other objects are compared by their attributes."""
 
 
 LATER_STEPS = 5
@@ -188,9 +190,9 @@ LATER_STEPS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """Where a step begins: eager's parameters (which of them are trained), buffers and optimizer state, on the host.
+    """Start of a step: eager's parameters (and which are trained), buffers and optimizer state.
 
-    `attributes` are the plain ones of the model's modules, where they are.
+    They are on the host. `attributes` are the plain ones of the model's modules, on their devices.
     """
 
     parameters: State
@@ -202,13 +204,14 @@ class Start:
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """What candidates are compared with. `exact` is `None` where fp64 was impossible, and `why_inexact` says why.
+    """Reference for candidates. `exact` is `None` if fp64 was impossible; see `why_inexact`.
 
-    For each verified step there is a start, eager's snapshot and again's, the exact one, and those of the shaken and jolted runs
-    (see `numerics`). A large model's fill the memory, so that parameters are kept where somebody asks for them: eager's of every
-    step, the exact ones of the last. `late` is the last step once more by again, after what the candidate does in between.
-    `inputs` are the prepared batches, `generators` the states of the random generators after eager's first step, empty where it
-    drew no random numbers.
+    For each verified step it has a start, eager's snapshot and again's, the exact one, and those of
+    the shaken and jolted runs (see `numerics`). A large model's fill the memory, so only needed
+    parameters are kept: eager's of every step, the exact ones of the last. `late` is the last step
+    once more by again, after the candidate's steps in between. `inputs` are the prepared batches,
+    `generators` the states of the random generators after eager's first step, empty if it drew no
+    random numbers.
     """
 
     starts: tuple[Start, ...]
@@ -223,7 +226,7 @@ class Reference:
     batches: int
     halves: int = 0
     little: bool = False
-    """How many of the last steps have half of their rows blank, and whether a step `Witness.says_little`."""
+    """True if the first step `Witness.says_little`; `halves` last steps are then half blank."""
     why_inexact: str = ""
     inputs: tuple[Tensor, ...] = ()
     generators: tuple[Tensor, ...] = ()
@@ -232,7 +235,7 @@ class Reference:
     start_again: Mapping[str, str] = field(default_factory=dict)
     """The same of another build."""
     draws: bool = False
-    """Whether the first step drew from any global generator."""
+    """True if the first step drew from any global generator."""
 
 
 Build = Callable[..., Ready]
@@ -289,7 +292,7 @@ class Witness:
         )
 
     def candidate(self, ready: Ready, starts: tuple[Start, ...]) -> Iterator[tuple[int, Snapshot]]:
-        """The candidate's steps, each with the number of the step that it repeats, one at a time, so that each can be forgotten.
+        """Yield the candidate's steps one by one, each with the number of the step it repeats.
 
         After them come some more without being set back, and the last one once again.
         """
@@ -313,9 +316,10 @@ class Witness:
         return take(ready.module, outputs, loss)
 
     def _first(self, ready: Ready, steps: int) -> tuple[tuple[Start, ...], tuple[Snapshot, ...], tuple[Tensor, ...], bool]:
-        """Eager goes ahead and leaves the starts for the others. Where one step ends, the next begins.
+        """Run eager first, and return its starts and snapshots; each step continues the last one.
 
-        Beside them torch's generators after the first step, if it drew from them, and whether it drew from any generator.
+        Also returns torch's generators after the first step, if it drew from them, and true if it
+        drew from any generator.
         """
         starts: list[Start] = []
         found: list[Snapshot] = []
@@ -341,7 +345,7 @@ class Witness:
         return tuple(starts), tuple(found), generators, draws
 
     def says_little(self, seen: Snapshot, sample: Sample) -> bool:
-        """Whether a step has fewer outputs than rows, in a format in which half of the rows may be left out unnoticed."""
+        """Return true if a step has fewer outputs than rows, in a narrow format that hides rows."""
         options = self.options
         if options.mode is Mode.TRAINING or options.layouts or options.precision.epsilon <= FP32_EPSILON:
             return False
@@ -379,17 +383,17 @@ class Witness:
         return tuple(map(_light, self.forced(ready, off)))
 
     def _exact(self, starts: tuple[Start, ...]) -> tuple[tuple[Snapshot, ...] | None, str]:
-        """The fp64 run; models that cannot are compared with eager, and rounding is measured by the shaken runs alone."""
+        """Run in fp64; without it, eager is the truth, and only shaken runs measure rounding."""
         if self._masks_differ():
             return None, "random numbers differ between fp64 and the case's precision"
         try:
             steps = enumerate(self.forced(self.build(candidate=None, exact=True), starts), start=1)
             return tuple(one if number == len(starts) else replace(one, parameters={}) for number, one in steps), ""
-        except Exception as error:  # noqa: BLE001 - benched code may raise anything; the reason is told with the verdict
+        except Exception as error:  # noqa: BLE001 - benched code may raise anything; the verdict includes the reason
             return None, f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
 
     def _masks_differ(self) -> bool:
-        """Whether a model that draws random numbers would draw others in fp64 on this device."""
+        """Return true if a model with random numbers would draw others in fp64 on this device."""
         ready = self.build(candidate=None)
         if not is_random(ready):
             return False
@@ -451,7 +455,7 @@ def half_blank(sample: Sample, number: int) -> Sample:
 
 
 def _rows_of(sample: Sample) -> tuple[int, int]:
-    """The first dimension of the largest input that has two places or more, and how many; 0, 0 where there is none."""
+    """Return the largest input's first dimension of size 2 or more, and that size; or 0, 0."""
     leaves = [leaf for leaf in pytree.tree_leaves((sample.args, dict(sample.kwargs))) if isinstance(leaf, Tensor)]
     shape = max((tuple(leaf.shape) for leaf in leaves), key=math.prod, default=())
     return next(((dim, size) for dim, size in enumerate(shape) if size > 1), (0, 0))
@@ -462,17 +466,17 @@ def _parts_of(sample: Sample) -> tuple[Any, ...]:
 
 
 def treated_apart(options: Options, start: Start) -> tuple[tuple[str, ...], ...]:
-    """The trained parameters in groups that the optimizer treats by themselves: torch's own look at one at a time.
+    """Return the trained parameters in groups that the optimizer treats separately.
 
-    Each group is gone through alone: the ideal steps of a large model, in fp64 with their state, would take more memory than all
-    else.
+    torch's own treat each parameter separately. The groups are computed one by one: the ideal steps
+    of a large model, in fp64 with their state, would take more memory than all else.
     """
     together = is_import_path(options.settings.optimizer)
     return (start.trained,) if together else tuple((name,) for name in start.trained)
 
 
 def ideal_change(options: Options, start: Start, after: Snapshot, names: tuple[str, ...]) -> State:
-    """What the optimizer should have made of a snapshot's own gradients, in fp64, as change of each of these parameters."""
+    """Return the ideal changes of these parameters for a snapshot's own gradients, in fp64."""
     wide = {name: in_type(start.parameters[name], torch.float64).requires_grad_() for name in names}
     for name, parameter in wide.items():
         gradient = after.gradients.get(name)
@@ -498,7 +502,7 @@ def _in_fp64(options: Options, start: Start, weights: Sequence[Tensor]) -> torch
 
 
 def known_updates(options: Options, start: Start) -> State:
-    """What the optimizer makes of known gradients; nothing in inference."""
+    """Return the optimizer's updates by known gradients; empty in inference."""
     if start.optimizer is None:
         return {}
     return updates_by_known_gradients(
@@ -523,7 +527,7 @@ def _start_of(ready: Ready, parameters: State) -> Start:
 
 
 def _light(snapshot: Snapshot) -> Snapshot:
-    """Of a run that shows how far rounding goes: nobody asks for its parameters, and large models have many."""
+    """Drop the parameters of a run that only shows rounding: large models have many."""
     return replace(snapshot, parameters={})
 
 
@@ -533,7 +537,7 @@ def _shared(after: State, before: State) -> State:
 
 
 def is_random(ready: Ready) -> bool:
-    """Whether two steps from the same state have other outputs when only the seed differs. Uses `ready` up."""
+    """Return true if two steps from one state differ when only the seed does. Uses `ready` up."""
     before, buffers, attributes = parameters_of(ready.module), buffers_of(ready.module), python_state_of(ready.module)
     kept = []
     for seed in (1, 2):

@@ -1,1 +1,1 @@
-"""Where models come from: one module per source, all behind the protocol in `loaded`."""
+"""Sources of models: one module per source, all behind the protocol in `loaded`."""

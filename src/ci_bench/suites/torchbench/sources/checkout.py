@@ -62,7 +62,10 @@ def _model_class(name: str, root: Path) -> Any:
 
 
 def _import(name: str) -> ModuleType | None:
-    """The module; `None` where itself is missing. What it cannot import itself is its own error."""
+    """Import the module; `None` if it is missing.
+
+    A failing import inside of it is its own error.
+    """
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -101,7 +104,7 @@ def _inputs(name: str, inputs: Any, batch: int | None, device: str) -> Any:
 
 
 def _mend(name: str, module: nn.Module) -> None:
-    """What stands in the way of comparing two steps."""
+    """Change settings of a model that would make two of its steps differ."""
     config: Any = getattr(module, "config", None)
     if name.startswith("hf") and hasattr(config, "use_cache"):
         config.use_cache = False

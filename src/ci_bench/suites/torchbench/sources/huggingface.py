@@ -15,7 +15,7 @@ from ci_bench.suites.torchbench.options import Options
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample
 
 BOTH_ENDS = ("T5", "M2M100", "MT5")
-"""Models that want ids for their decoder as well; they get the same."""
+"""Models that need ids for their decoder as well; they get the same."""
 TOKENS = "sequence_length"
 """The one of `model_options` that is ours: tokens per row."""
 

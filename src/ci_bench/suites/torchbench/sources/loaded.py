@@ -1,6 +1,6 @@
-"""What every source of models gives: a module on the CPU, samples to feed it, a loss, and what is peculiar about it.
+"""Interface of all model sources: a module on the CPU, its samples, a loss, its peculiarities.
 
-Owns also which module loads which source.
+This module also lists which module loads which source.
 """
 
 import importlib

@@ -1,14 +1,16 @@
 """The user's own models: ``package.module:factory``, or ``path:FILE,class:NAME`` as the dynamo runner has it.
 
-What is found there, a class or a function, is called with `model_options`, and gives one of:
+That class or function is called with `model_options`, and gives one of:
 
-- a module with a method ``get_example_inputs()``, and if it has them ``loss(outputs, target)`` and ``get_target()``;
+- a module with a method ``get_example_inputs()``, and if it has them ``loss(outputs, target)`` and
+  ``get_target()``;
 - a pair of module and example inputs;
-- a triple of module, example inputs and a loss of the outputs alone.
+- a triple of module, example inputs and a loss of only the outputs.
 
-Example inputs are the arguments of one call, as TorchBench's ``get_module()`` and the runner's ``get_example_inputs()`` give
-them: a mapping by name, a tuple or a list by position, a tensor alone. A batch size is passed on to whatever has a parameter
-``batch_size``: the factory, ``get_example_inputs`` and ``get_target``.
+Example inputs are the arguments of one call, as TorchBench's ``get_module()`` and the runner's
+``get_example_inputs()`` give them: a mapping by name, a tuple or a list by position, or a single
+tensor. A batch size is passed to each of these that has a parameter ``batch_size``: the factory,
+``get_example_inputs`` and ``get_target``.
 """
 
 import inspect
@@ -28,9 +30,9 @@ def load(options: Options, _: str) -> Loaded:
     """Call the user's factory.
 
     Raises:
-        LookupError: there is no such module, file or name.
+        LookupError: the module, file or name does not exist.
         TypeError: the factory gives something else than a model.
-        BadConfig: a batch size is wanted that the example inputs do not have.
+        BadConfig: the example inputs do not have the requested batch size.
     """
     wanted = options.settings.batch_size
     factory = load_named(options.model, option="models")

@@ -1,4 +1,4 @@
-"""What a case asks to be done to a loaded model, whatever its source: batches of several sizes, checkpointing."""
+"""Transformations of a loaded model from any source: batches of several sizes, checkpointing."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +15,7 @@ from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample
 
 
 def transformed(loaded: Loaded, options: Options) -> Loaded:
-    """The model as the case wants it. Raises `Unsupported` where it cannot be had so."""
+    """The model as the case requires it. Raises `Unsupported` if that is impossible."""
     if options.settings.dynamic:
         for axis in options.settings.varies:
             loaded = (varied if axis is Axis.BATCH else varied_in_length)(loaded, options.settings.seed)
@@ -25,7 +25,7 @@ def transformed(loaded: Loaded, options: Options) -> Loaded:
 
 
 def varied(loaded: Loaded, seed: int) -> Loaded:
-    """Batches of several sizes: a sequence drawn once from the seed, so that every arm meets the same one."""
+    """Batches of several sizes, in a sequence drawn once from the seed: every arm gets the same."""
     if not loaded.batched or loaded.batch_size is None:
         raise Unsupported("dynamic: this model's inputs cannot be cut along a batch dimension")
     sizes = drawn_rows(loaded.batch_size, seed)

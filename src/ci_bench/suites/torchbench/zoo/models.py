@@ -165,7 +165,7 @@ class Tagger(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Reads both ways, with dropout, and classifies by the mean over what is no padding."""
+    """Reads both ways, with dropout, and classifies by the mean over all ids except padding."""
 
     def __init__(self, *, words: int = 200, width: int = 48, positions: int = 24, classes: int = 5) -> None:
         """Texts of up to `positions` ids out of `words`."""
