@@ -22,7 +22,7 @@ from ci_bench.suites.user_code import load_named
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shelf:
-    """Where the checkpoints of a case lie, a folder for each arm that saves one, and how they are saved and loaded."""
+    """Checkpoints of a case, a folder for each arm that saves one; saves and loads them."""
 
     options: Checkpointing
     folder: Path
@@ -65,7 +65,10 @@ MODEL, OPTIMIZER = "model", "optimizer"
 
 
 def state_of(model: nn.Module, optimizer: torch.optim.Optimizer, names: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """What a checkpoint holds, by the whole model's names: sharded tensors as they are, of an optimizer each place by itself."""
+    """Return the contents of a checkpoint, by the whole model's names.
+
+    Sharded tensors stay sharded. The optimizer's state has a separate entry for each place.
+    """
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_optimizer_state_dict
 
     flat = StateDictOptions(flatten_optimizer_state_dict=True)
@@ -96,10 +99,11 @@ def put_back(
 
 
 def names_in_whole(model: nn.Module, whole: Mapping[str, int]) -> dict[str, str]:
-    """What each parameter and buffer of a layout's model is called in the whole model; those called alike are left out.
+    """Return the whole model's name of each parameter and buffer of a layout's model.
 
-    `whole` are the whole model's, by name, each with its `id` before the layout was made. A tensor is known by being the same
-    one, else by its name: layouts put shards in the place of parameters.
+    Equal names are left out. `whole` are the whole model's, by name, each with its `id` before the
+    layout was made. A tensor is matched by identity, else by its name: layouts replace parameters
+    with shards.
 
     Raises:
         BadModel: the whole model has no such tensor.

@@ -1,6 +1,7 @@
 """Rows to batches: loads the dataset, tokenises only the rows that are needed, keeps them as tensors.
 
-Selecting comes before tokenising. Tensors are stored as safetensors, so that later workers read bytes and run no code.
+Selecting comes before tokenising. Tensors are stored as safetensors, so later workers read bytes
+and run no code.
 """
 
 import hashlib
@@ -33,7 +34,7 @@ class BadData(Exception):  # noqa: N818 - named like BadConfig
 class Rows:
     """Tokenised rows: `inputs` maps a model input to int64 [rows, max_length], `labels` is int64 [rows].
 
-    What the user's own code gives has whatever types and further dimensions his model takes.
+    Rows from the user's own code have the types and further dimensions that the user's model takes.
     """
 
     inputs: Batch
@@ -81,7 +82,7 @@ def load_rows(folder: Path, split: str) -> Rows:
 
 
 def epoch_order(rows: int, *, seed: int, epoch: int) -> Tensor:
-    """The order of rows in one epoch, int64 [rows]: a permutation that depends on seed and epoch alone."""
+    """The order of rows in one epoch, int64 [rows]: a permutation from only seed and epoch."""
     generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
     return torch.randperm(rows, generator=generator)
 
@@ -153,7 +154,7 @@ def _tokenise(options: Options, split: str, selected) -> Rows:  # type: ignore[n
 
 
 def _columns(dataset: Dataset, split: str, selected) -> tuple[list[str], list[int]]:  # type: ignore[no-untyped-def] # noqa: ANN001 - datasets ships no types
-    """Texts and labels. What is neither text nor a class number is refused, not converted."""
+    """Return texts and labels. Columns of other types than text and class number are refused."""
     source = _source(dataset, split)
     if len(selected) == 0:
         message = f"dataset: {source} has no rows"
@@ -192,7 +193,7 @@ def _load_split(dataset: Dataset, split: str, count: int, folder: Path):  # type
 
 
 def _request(dataset: Dataset, split: str) -> dict[str, Any]:
-    """What to ask `datasets.load_dataset` for: files win over a path."""
+    """Return the arguments for `datasets.load_dataset`: files take precedence over a path."""
     data_files = dict(dataset.files) or (_embedded_files() if dataset.path == EMBEDDED else {})
     if not data_files:
         name = dataset.train_split if split == "train" else dataset.test_split

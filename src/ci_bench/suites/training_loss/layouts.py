@@ -1,8 +1,8 @@
 """One training in several processes: the rows, the model and the step of one rank, in each layout.
 
-All layouts start from the same state and see the same rows by their place in the global batch. A mean over rows is what one
-process would compute, also where ranks have unequally many: each weighs its loss by its share. So a layout that is right differs
-from one process by rounding alone.
+All layouts start from the same state and see the same rows by their place in the global batch. A
+mean over rows is what one process would compute, also where ranks have unequally many: each weighs
+its loss by its share. So a correct layout differs from one process only by rounding.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ USUAL_PLAN = {
 
 
 class Whole(nn.Module):
-    """A model together with its loss: called with a batch, it gives one number. What layouts wrap."""
+    """A model with its loss, as layouts wrap it: called with a batch, it gives one number."""
 
     def __init__(self, model: nn.Module, loss_of: Callable[[Batch], Tensor]) -> None:
         """`loss_of` calls the model."""
@@ -66,7 +66,7 @@ class Share:
 
     @property
     def rows(self) -> int:
-        """How many rows count."""
+        """The number of rows that count."""
         return len(self.batch["labels"]) if self.weight else 0
 
 
@@ -80,7 +80,7 @@ def share_of(batch: Batch, rank: int, count: int) -> Share:
 
 
 def own_share(layout: Layout, batch: Batch, ranks: Ranks) -> Share:
-    """What of a global batch a rank trains on: all of it, its own rows, or those of its group."""
+    """Return a rank's part of a global batch: all of it, its own rows, or those of its group."""
     if not layout.own_rows:
         return Share(batch=batch, weight=1.0)
     return share_of(batch, ranks.rank // layout.sharing, ranks.count // layout.sharing)
@@ -149,7 +149,7 @@ def planned(model: nn.Module, plan: Mapping[str, str]) -> Iterator[tuple[str, st
 
 @dataclass(kw_only=True, slots=True)
 class Watched:
-    """What each rank saw, step by step: gathered in every rank, for rank 0 to keep."""
+    """Values of each rank, step by step: gathered in every rank, for rank 0 to keep."""
 
     own_rows: bool
     sharing: int = 1
@@ -158,7 +158,7 @@ class Watched:
     rows: list[list[int]] = field(default_factory=list)
     """Of one process, how many of its rows are each rank's, where layouts have ranks that share theirs."""
     draws: list[list[float]] = field(default_factory=list)
-    """What each rank drew in the first step: `drawn_by`."""
+    """Draws of each rank in the first step: `drawn_by`."""
 
     def series(self) -> RankSeries:
         """By rank and step."""
@@ -189,7 +189,7 @@ class ParallelStep:
     device: str
     watched: Watched | None = None
     loss_dtype: torch.dtype = torch.float32
-    """What the model's own loss was in, in the last step: it is summed in fp32."""
+    """Type of the model's own loss in the last step: it is summed in fp32."""
 
     def __call__(self, batch: Batch) -> Tensor:
         """Train on a global batch. Returns the mean loss of this rank's rows; of all, where it is `watched`."""
@@ -216,7 +216,10 @@ class ParallelStep:
 
     @contextmanager
     def _exchanging(self, *, last: bool) -> Iterator[None]:
-        """Gradients are exchanged with the last part alone: by `no_sync` of DDP and what is like it, or FSDP2's own switch."""
+        """Exchange gradients only with the last part.
+
+        DDP and its kin have `no_sync` for this, FSDP2 its own switch.
+        """
         switch = getattr(self.whole, "set_requires_gradient_sync", None)
         if switch is not None:
             switch(last)
@@ -312,12 +315,15 @@ def full_state(model: nn.Module) -> State:
 
 
 def is_pipeline(layout: Layout) -> bool:
-    """Whether the processes are stages, none of which has the whole model."""
+    """Return true if the processes are stages, none of which has the whole model."""
     return layout.layout == PIPELINE
 
 
 def losses_by_rank(loss_of: Callable[[Batch], Tensor], model: nn.Module, batch: Batch, count: int) -> list[float]:
-    """What the rows of each rank cost one process, before its step. Leaves buffers and generators as they were."""
+    """Return one process's loss on each rank's rows, before its step.
+
+    Leaves buffers and generators as they were.
+    """
     buffers = [value.clone() for value in model.buffers()]
     with torch.no_grad(), torch.random.fork_rng():
         found = [float(loss_of(share_of(batch, rank, count).batch)) for rank in range(count)]

@@ -1,12 +1,13 @@
-"""Whether a candidate draws the dropout masks that the reference draws.
+"""Dropout masks of a candidate: do they match the reference's?
 
-Whether the candidate's random masks match the reference's is asked of both arms' own steps, not assumed: inductor draws its own
-random numbers unless `fallback_random` is set, and even then not everywhere (https://github.com/pytorch/pytorch/issues/141645
-and #142853), and a backend of the user's own may draw in any way. Both arms take the same step, from the same weights on the
-same batch, once for each of `DRAWS` seeds. Where masks match, what one seed changes in the reference's loss and gradients it
-changes in the candidate's as well, also where the candidate computes something else. Where they do not, the candidate must at
-least vary with its draws as the reference does: a backend that drops dropout, or takes one mask again and again, has no other
-masks that would explain a difference.
+Both arms' own steps answer this; it is not assumed. inductor draws its own random numbers unless
+`fallback_random` is set, and even then not everywhere
+(https://github.com/pytorch/pytorch/issues/141645 and #142853), and a user's own backend may draw in
+any way. Both arms take the same step, from the same weights on the same batch, once for each of
+`DRAWS` seeds. If masks match, a seed's effect on the reference's loss and gradients also shows in
+the candidate's, even if the candidate computes something else. If they do not, the candidate must
+at least vary with its draws as the reference does: a backend that drops dropout, or takes one mask
+again and again, has no other masks that would explain a difference.
 """
 
 from dataclasses import dataclass
@@ -30,11 +31,14 @@ GRADIENTS_MATCH, LOSSES_MATCH = 0.5, 0.98
 REPEATED = 0.01
 """The share of the reference's own spread below which two draws are one and the same."""
 LEAST_SPREAD, LARGEST_SPREAD = 0.4, 2.5
-"""What the candidate's draws may spread, on the scale of the reference's, where its numbers are others of the same kind."""
+"""Allowed spread of the candidate's draws, relative to the reference's.
+
+It is for other numbers of the same kind.
+"""
 NOISE = 10.0
 """Seeds matter where they move a step this many times as far as repeating it does."""
 UNREPEATABLE = 1e-3
-"""A step that repeats itself no better than to this share draws from a generator that nobody seeds."""
+"""Relative repeatability of a step above which its generator cannot have been seeded."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,22 +56,22 @@ class Draws:
 
     @property
     def is_finite(self) -> bool:
-        """Whether all of it are numbers."""
+        """True if all numbers are finite."""
         return bool(self.losses.isfinite().all() and self.gradients.isfinite().all() and self.again.isfinite().all())
 
     @property
     def noise(self) -> float:
-        """How far apart two steps from one seed are."""
+        """The distance of two steps from one seed."""
         return float((self.gradients[0] - self.again).norm())
 
     @property
     def spread(self) -> float:
-        """How far apart steps from different seeds are, in the middle."""
+        """The median distance of steps from different seeds."""
         return float(torch.tensor(self._distances()).median())
 
     @property
     def nearest(self) -> float:
-        """How far apart the two most similar of them are."""
+        """The distance of the two most similar steps."""
         return min(self._distances())
 
     @property
@@ -96,10 +100,10 @@ def take_draws(trainee: Trainee, start: State, batch: Batch, *, seed: int) -> Dr
 
 
 def compare_masks(arm: str, reference: Draws, candidate: Draws, *, first_losses: tuple[float, float]) -> ArmMasks:
-    """Whether the candidate's masks match the reference's.
+    """Check if the candidate's masks match the reference's.
 
-    `first_losses` are the reference's and the candidate's of the first step of their trainings, the candidate's being the one
-    in which it compiled.
+    `first_losses` are the losses of the reference and of the candidate in the first step of their
+    trainings. The candidate compiled in that step.
     """
     if not (reference.is_finite and candidate.is_finite):
         return _answer(arm, Masks.ALIGNED, "a step from the start is not finite, so masks cannot be compared")
@@ -133,14 +137,17 @@ def _of_matching(arm: str, seen: str, reference: Draws, candidate: Draws, first_
 
 
 def _correlation(one: Tensor, other: Tensor) -> float:
-    """How what a seed changes in one arm follows what it changes in the other: 1 where masks match, about 0 where not."""
+    """Correlation of the seeds' effects in two arms: 1 if masks match, about 0 if not."""
     first, second = one - one.mean(dim=0), other - other.mean(dim=0)
     size = float(first.norm() * second.norm())
     return float((first * second).sum()) / size if size else 0.0
 
 
 def _standing(reference: Draws, candidate: Draws) -> str:
-    """Which generators stand elsewhere after the step; the next one begins from its own seed all the same."""
+    """Name the generators with another state after the step.
+
+    The next step still starts from its own seed.
+    """
     names = moved(reference.after, candidate.after)
     return f"; after a step, {' and '.join(names)} stands elsewhere" if names else ""
 

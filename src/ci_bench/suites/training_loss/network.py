@@ -1,6 +1,6 @@
-"""The model and its optimizer: built from a seed, so that every arm starts from the same bytes.
+"""The model and its optimizer: built from a seed, so every arm starts from the same bytes.
 
-Also the perturbation that measures how far rounding alone carries a training.
+This module also has the perturbation that measures how far only rounding moves a training.
 """
 
 import hashlib

@@ -16,7 +16,7 @@ REFERENCE_ARM = "eager"
 
 
 class Precision(StrEnum):
-    """How numbers are kept and multiplied.
+    """Formats of stored and multiplied numbers.
 
     `tf32` lets CUDA matmuls round to ten mantissa bits; `bf16` keeps weights in bfloat16; the `amp_` forms autocast.
     """
@@ -35,19 +35,20 @@ class Precision(StrEnum):
 
     @property
     def perturbation(self) -> float:
-        """By what share perturbed runs move their weights: a rounding, or under bf16 autocast a fourth of one.
+        """Share by which perturbed runs move their weights: one rounding, or a fourth of it.
 
-        There the weights are fp32, so that a shake can be finer than what rounds activations.
+        The fourth is for bf16 autocast. There the weights are fp32: a shake can be finer than the
+        rounding of activations.
         """
         return 2.0**-10 if self is Precision.AMP_BF16 else self.epsilon
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dataset:
-    """Where the rows come from: a hub id, a local folder, `files` per split, the embedded reviews, or the user's own code.
+    """Source of the rows: hub id, local folder, `files` per split, embedded reviews, or user code.
 
-    `factory` is called with a split (``train`` or ``test``) and how many `rows` are wanted at most. It gives rows with a text and
-    a class, or tensors that are the model's inputs already, with their ``labels``.
+    `factory` is called with a split (``train`` or ``test``) and a maximum of `rows`. It gives rows
+    with a text and a class, or tensors that are the model's inputs already, with their ``labels``.
     """
 
     path: str = EMBEDDED
@@ -63,15 +64,16 @@ class Dataset:
 
     @property
     def is_local(self) -> bool:
-        """Whether no hub is needed."""
+        """True if the rows need no hub."""
         return self.path == EMBEDDED or bool(self.files) or self.factory is not None or _looks_local(self.path)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """Which model and tokenizer: a hub id, a local folder, or the embedded one; with its weights or from its configuration.
+    """Model and tokenizer: a hub id, a local folder, or the embedded one.
 
-    `factory` is the user's own: called with `options`, it gives a module. The tokenizer is that of `path` then.
+    The model has its stored weights, or is made from its configuration. `factory` is the user's
+    own: called with `options`, it gives a module. The tokenizer is that of `path` then.
     """
 
     path: str = EMBEDDED
@@ -82,16 +84,18 @@ class Model:
 
     @property
     def is_local(self) -> bool:
-        """Whether no hub is needed."""
+        """True if the model needs no hub."""
         return self.path == EMBEDDED or _looks_local(self.path)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpointing:
-    """Every layout and one process save a checkpoint `after` so many steps, and train the `steps` after it from each other's.
+    """Checkpoints of layouts: each arm saves one, and trains on from the others'.
 
-    `save` and `load` are the user's own, by import path: both are called in every rank with model, optimizer and a folder. `None`
-    is torch's distributed checkpoint.
+    Every layout and one process save a checkpoint `after` that many steps, and train the `steps`
+    after it from each other's. `save` and `load` are the user's own, by import path: both are
+    called in every rank with model, optimizer and a folder. `None` is torch's distributed
+    checkpoint.
     """
 
     after: int
@@ -102,12 +106,13 @@ class Checkpointing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """One training: `seed` rules weights, data order and masks; `seeds` is how many the statistical tier uses.
+    """One training.
 
-    `loss` is the user's own function of logits and labels, by import path; `None` is the one that the model computes. `optimizer`
-    is a class of `torch.optim`, or an import path. `listed` are the arms of an entry that has `arms`, in place of `backends`;
-    `layouts` those of one that has `layouts`, each in `processes`, which says nothing otherwise. Without `dropout` the model's
-    own is off.
+    `seed` sets weights, data order and masks; the statistical tier uses `seeds` seeds. `loss` is
+    the user's own function of logits and labels, by import path; `None` is the one that the model
+    computes. `optimizer` is a class of `torch.optim`, or an import path. `listed` are the arms of
+    an entry that has `arms` instead of `backends`; `layouts` those of one that has `layouts`, each
+    in `processes`, which otherwise has no effect. Without `dropout` the model's own is off.
     """
 
     name: str = "reviews"
@@ -137,7 +142,7 @@ class Options:
 
     @property
     def candidates(self) -> tuple[CompiledArm, ...]:
-        """The compiled arms beside the reference; none where the arms are layouts."""
+        """The compiled arms except the reference; none if the arms are layouts."""
         if self.layouts:
             return ()
         return self.listed or tuple(CompiledArm(backend=backend) for backend in self.backends)
@@ -149,7 +154,7 @@ class Options:
 
     @property
     def shares_rows(self) -> bool:
-        """Whether there are layouts with ranks that have the rows of several together."""
+        """True if a layout has ranks that train on the rows of several together."""
         return any(layout.sharing > 1 for layout in self.layouts)
 
     def as_params(self) -> dict[str, Any]:
@@ -170,11 +175,11 @@ class Options:
         return params
 
     def candidate_of(self, arm: str) -> CompiledArm | None:
-        """How an arm is compiled; `None` for the reference, which is not."""
+        """Return the compilation of an arm; `None` for the reference, which is not compiled."""
         return next((candidate for candidate in self.candidates if candidate.name == arm), None)
 
     def layout_of(self, arm: str) -> Layout | None:
-        """How several processes share an arm; `None` where one process runs it."""
+        """Return the layout of the processes that share an arm; `None` if one process runs it."""
         return next((layout for layout in self.layouts if layout.name == arm), None)
 
 

@@ -24,7 +24,10 @@ from ci_bench.suites.layouts import (
 from ci_bench.suites.training_loss.options import EMBEDDED, REFERENCE_ARM, Checkpointing, Options, Precision, parse
 
 LACKING = tuple(one for one in Experiment if one is not Experiment.OVERHEAD)
-"""The experiments that capture a forward pass alone, where this suite compiles the whole step, and the one that counts."""
+"""Experiments that this suite lacks.
+
+They capture only a forward pass, but this suite compiles the whole step. One of them counts.
+"""
 PARALLEL = (
     "torch.distributed.fsdp",
     "torch.distributed.tensor.parallel",
@@ -32,9 +35,9 @@ PARALLEL = (
     "torch.nn.parallel.distributed",
     "torch.distributed.checkpoint.state_dict",
 )
-"""What layouts import, whichever they are."""
+"""Modules that all layouts import."""
 LEAST_STEPS, MOST_STEPS = 10, 50
-"""What parity can be judged over, from the first step on."""
+"""Numbers of steps, from the first one on, over which parity can be judged."""
 MEMORY_LAUNCHES = (0, 1)
 """Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""
 
@@ -60,7 +63,7 @@ class TrainingLoss:
         )
 
     def preload_of(self, case: Case) -> tuple[str, ...]:
-        """A model of one's own needs nothing of transformers."""
+        """Leave transformers out for the user's own model, which does not need it."""
         options = parse(case.params)
         preload = (*self.preload, *(PARALLEL if options.layouts else ()))
         if options.model.factory is not None:
@@ -87,7 +90,7 @@ class TrainingLoss:
         )
 
     def needs_network(self, case: Case) -> bool:
-        """Whether model or data come from a hub."""
+        """Return true if model or data come from a hub."""
         options = parse(case.params)
         return not (options.dataset.is_local and options.model.is_local)
 
@@ -194,12 +197,15 @@ def _pipeline_faults(layout: Layout, options: Mapping[str, Any], counts: Sequenc
     for precision in [listed] if isinstance(listed, str) else listed:
         if precision == Precision.AMP_BF16:  # a schedule runs backward passes as well, which autocast should not span
             yield f"layouts: pipeline has no autocast for precision {precision}; write `precision: {Precision.BF16}`"
-    if max(counts) < 2:  # noqa: PLR2004 - a pipeline of one stage is none
+    if max(counts) < 2:  # noqa: PLR2004 - one stage does not make a pipeline
         yield "layouts: pipeline needs two processes or more"
 
 
 def _schedule_faults(layout: Layout, counts: Sequence[int]) -> Iterator[str]:
-    """What torch's schedules refuse, by its own rules (`torch/distributed/pipelining/schedules.py`)."""
+    """Yield the faults that torch's schedules refuse.
+
+    The rules are torch's own (`torch/distributed/pipelining/schedules.py`).
+    """
     word, parts = layout.schedule, layout.accumulate
     if SCHEDULES[word].looped and layout.stages == 1:
         yield f"layouts: the schedule {word} has several stages in each process; write `stages: 2` or more"
@@ -217,7 +223,7 @@ def _schedule_faults(layout: Layout, counts: Sequence[int]) -> Iterator[str]:
 
 
 def _check_compiled(options: Mapping[str, Any], place: str) -> None:
-    """Refuse arms that clash, or cannot be had of a whole step. Raises `BadConfig`."""
+    """Refuse arms that clash, or that cannot compile a whole step. Raises `BadConfig`."""
     listed_arms(options, place, instead_of="backend", without=LACKING)
     if "compile" in options and "layouts" in options:
         raise BadConfig(f"{place}.compile: layouts are compiled by their own `backend`; leave it out")
@@ -256,7 +262,7 @@ def _owed(options: Options) -> tuple[str, ...]:
 
 
 def _backends(options: Options) -> str:
-    """The backends; arms that are listed are no part of an id, which would be long with them."""
+    """Return the backends for an id; listed arms are left out, since they would make it long."""
     if options.layouts:
         return f"processes={options.processes},"
     return "" if options.listed else f"backend={'+'.join(options.backends)},"

@@ -1,6 +1,7 @@
-"""A compiler backend that runs a graph as it is, with defects planted on request. For `ci-bench selftest` alone.
+"""A compiler backend that runs a graph as it is, with injected faults.
 
-The variable CI_BENCH_PLANT lists what to plant: `slow` sleeps, `leak` keeps memory, `loss` scales what gradients flow through.
+Only for `ci-bench selftest`. The variable CI_BENCH_PLANT lists the faults: `slow` sleeps, `leak`
+keeps memory, `loss` scales what gradients flow through.
 """
 
 import os

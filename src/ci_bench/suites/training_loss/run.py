@@ -1,7 +1,8 @@
 """The worker's half of `training_loss`: one case as a workload. Imports torch; never imported by the parent.
 
-Seed, precision and determinism: weights, data order and masks follow `options.seed`, and every step that is verified begins from
-a seed of its own; TF32 is on only for precision `tf32`; torch's deterministic mode is off, since it changes what is timed.
+Seed, precision and determinism: weights, data order and masks follow `options.seed`, and every
+verified step starts from a separate seed. TF32 is on only for precision `tf32`; torch's
+deterministic mode is off, since it changes what is timed.
 """
 
 import math
@@ -62,7 +63,7 @@ class TrainingWorkload:
             check_own_code(self._options, trainee, rows.batch(torch.arange(min(2, len(rows)))))
 
     def spans(self, arm: str) -> bool:
-        """Whether all processes share an arm: those of layouts."""
+        """Return true if all processes share an arm, as in layouts."""
         return self._options.layout_of(arm) is not None
 
     def follow(self, order: Mapping[str, Any]) -> None:
@@ -114,7 +115,7 @@ class TrainingWorkload:
         return step_facts(lambda: trainee.step(batch), self._context.device, str(self._options.precision))
 
     def _lacking(self) -> Mapping[str, Fact]:
-        """Which arms ask for CUDA graphs that the device lacks."""
+        """Facts on arms that need CUDA graphs which the device lacks."""
         return without_cuda_graphs({one.name: one.mode for one in self._options.candidates}, self._context.device)
 
     def _rows(self, split: str) -> Rows:
@@ -128,7 +129,7 @@ class Epoch:
     """The batches of full size of one epoch, again and again; or one of rows from anywhere in it, for calls that are refereed."""
 
     def __init__(self, options: Options, rows: Rows) -> None:
-        """`rows` lie on the device."""
+        """Take `rows`, which are on the device."""
         self._full = full_batches(rows, options)
         self._batches = cycle(self._full)
         self.batch, self.current = self._full[0], self._full
@@ -330,9 +331,9 @@ class TimedLayout:
         return True
 
     def outputs(self) -> State:
-        """What one process would have left of the last step: the mean loss of all rows, whole gradients, whole weights.
+        """The results that one process would have after the last step.
 
-        A collective.
+        They are the mean loss of all rows, whole gradients, and whole weights. A collective.
         """
         left = left_by_training(self._loss_of_all(), self._trainee.model)
         return {name: unsharded(value) for name, value in left.items()}
@@ -356,7 +357,7 @@ class TimedLayout:
 
 
 def _unrefereed(model: torch.nn.Module, start: Mapping[str, Tensor], *, pipeline: bool) -> str:
-    """Why the steps of a layout cannot be held against those of one process; empty where they can."""
+    """Return why the steps of a layout are not comparable with those of one process; else empty."""
     if pipeline:
         return "its processes are stages of a pipeline, none of which has the whole model"
     own = {name: tuple(value.shape) for name, value in model.state_dict().items()}
@@ -366,7 +367,7 @@ def _unrefereed(model: torch.nn.Module, start: Mapping[str, Tensor], *, pipeline
 
 
 def _local(value: Tensor) -> Tensor:
-    """What of a tensor this rank holds, copied to the host."""
+    """Return this rank's part of a tensor, copied to the host."""
     return local_part(value).detach().to("cpu", copy=True)
 
 

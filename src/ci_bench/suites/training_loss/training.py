@@ -1,8 +1,8 @@
 """The training step and a whole training run.
 
-The step is zero-grad, forward, backward, optimizer step: all of it is what gets compiled, and all of it is what is timed.
-Gradients are left in place after the step, so that their norm can be read outside without changing the compiled program; they
-are allocated before the first step, so that the first step has the same guards as all others.
+The step is zero-grad, forward, backward, optimizer step: all of it is compiled, and all of it is
+timed. Gradients stay after the step: their norm can be read outside without changing the compiled
+program. They are allocated before the first step, so it has the same guards as all others.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -56,13 +56,13 @@ class Trainee:
     autocast: Callable[[], AbstractContextManager[object]]
     compile: Callable[[Callable[..., Tensor]], Callable[..., Tensor]]
     scaler: torch.amp.GradScaler | None = None
-    """What scales the loss, where the precision needs it."""
+    """Scaler of the loss, if the precision needs it."""
     norm: Callable[[], float] | None = None
     """The norm of all gradients, where it takes several processes to know."""
     watched: Watched | None = None
-    """What each of several processes sees, or what of this one's batch is theirs."""
+    """Values of each of several processes, or of their parts of this process's batch."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """What the tensors of a layout are called in the whole model, where otherwise. Known where checkpoints are asked for."""
+    """The whole model's names of a layout's tensors that differ, if checkpoints are requested."""
 
     def gradient_norm(self) -> float:
         """The global 2-norm of all gradients, accumulated in fp64."""
@@ -189,9 +189,9 @@ def with_longer_updates(trainee: Trainee) -> Trainee:
 
 
 def watching_ranks(trainee: Trainee, count: int, options: Options) -> Trainee:
-    """The same trainee of one process, which keeps what each of `count` ranks' rows cost it.
+    """Return a trainee of one process that keeps its loss on the rows of each of `count` ranks.
 
-    Where layouts have ranks that share theirs, also how many rows these are.
+    If layouts have ranks that share theirs, it also keeps the number of these rows.
     """
     seen = Watched(own_rows=True)
 
@@ -239,10 +239,11 @@ def make_loss(options: Options, model: nn.Module, logits: Callable[[Batch], Tens
 
 
 def check_own_code(options: Options, trainee: Trainee, batch: Batch) -> None:
-    """Try the user's own model and loss on one batch, so that what does not fit is told by the option's name.
+    """Try the user's own model and loss on one batch: errors then name the option.
 
     Raises:
-        BadModel: the loss is no scalar with a gradient, or evaluation finds no logits of its classes.
+        BadModel: the loss is not a scalar with a gradient, or evaluation finds no logits of its
+            classes.
     """
     named = f"loss: {options.loss}" if options.loss is not None else f"model.factory: {options.model.factory}"
     remedy = "return an object with .loss and .logits, or name a `loss` of logits and labels"

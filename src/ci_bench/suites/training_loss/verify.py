@@ -1,10 +1,12 @@
-"""Gathers the parity evidence: trains reference, perturbed references and candidates from the same bytes, step by step.
+"""Gathers the parity evidence: trains reference, perturbed references and candidates, step by step.
 
-Judging is done elsewhere (`ci_bench.judge.parity`), from the recorded traces alone. Envelope runs and the statistical tier: J =
-`perturbations` eager runs from shaken weights; one run with a known fault, to show that it is found; in a lower precision than
-fp32 the same in fp32; where masks differ, `seeds` whole trainings of reference, candidate, and
-reference under other masks. Every step of every run begins from its own seed, of the run's `mask_seed`, its seed and the step.
-Accuracy is that of the `evaluate` library, by the package's own metric module, loaded by path, so that no hub is needed.
+All start from the same bytes. Judging is done elsewhere (`ci_bench.judge.parity`), only from the
+recorded traces. Envelope runs and the statistical tier: J = `perturbations` eager runs from shaken
+weights; one run with a known fault, to show that it is found; in a lower precision than fp32 the
+same in fp32; if masks differ, `seeds` whole trainings of reference, candidate, and reference under
+other masks. Every step of every run starts from its own seed, made of the run's `mask_seed`, its
+seed and the step. Accuracy is that of the `evaluate` library, by the package's own metric module,
+which is loaded by path and needs no hub.
 """
 
 import hashlib
@@ -46,8 +48,8 @@ from ci_bench.suites.training_loss.training import (
 def predict(trainee: Trainee, rows: Rows, *, batch_size: int, compiled: bool = True) -> Tensor:
     """The predicted class of every row, int64 [rows], on the CPU.
 
-    The forward pass is compiled as the training step was, unless `compiled` is off. The last batch is filled up with repeated
-    rows, so that one shape serves all.
+    The forward pass is compiled as the training step was, unless `compiled` is off. The last batch
+    is filled up with repeated rows, so one shape serves all.
     """
     trainee.model.eval()
 
@@ -74,7 +76,7 @@ def accuracy(predictions: Tensor, labels: Tensor, *, cache: Path) -> float:
 
 
 def disagreements(eager: Tensor, compiled: Tensor, labels: Tensor) -> tuple[int, int]:
-    """How many rows only the eager forward pass got right, and how many only the compiled one."""
+    """Count the rows that only the eager forward pass got right, and only the compiled one."""
     eager_right, compiled_right = eager == labels, compiled == labels
     return int((eager_right & ~compiled_right).sum()), int((~eager_right & compiled_right).sum())
 
@@ -98,13 +100,13 @@ class Recipe:
     steps: int | None = None
     mask_seed: int = MASK_SEED
     resumes: str = ""
-    """The arm from whose checkpoint it goes on; empty where it begins at step 0."""
+    """The arm from whose checkpoint it continues; empty if it starts at step 0."""
     twin: bool = False
-    """Whether it trains in fp32, to back a lower precision."""
+    """True if it trains in fp32, to back a lower precision."""
 
     @property
     def saves(self) -> bool:
-        """Whether it leaves a checkpoint, where the options ask for one."""
+        """True if it leaves a checkpoint, when the options request one."""
         return self.role in {Role.REFERENCE, Role.CANDIDATE}
 
 
@@ -117,11 +119,11 @@ class Verifier:
     train: Rows
     test: Rows | None
     checks: list[Check] = field(default_factory=list)
-    """What was checked beside the trainings."""
+    """Checks in addition to the trainings."""
     first: dict[tuple[Role, str, int], FirstCall] = field(default_factory=dict)
     """The first step of each training of the first seed in one process, by role, arm and index."""
     is_twin: bool = False
-    """Whether it trains the fp32 twin of a lower precision."""
+    """True if it trains the fp32 twin of a lower precision."""
 
     def gather(self, arms: tuple[str, ...]) -> ParityEvidence:
         """All evidence about the candidates among `arms`."""
@@ -224,7 +226,7 @@ class Verifier:
 
     @property
     def shelf(self) -> Shelf | None:
-        """Where checkpoints lie, if the options ask for them."""
+        """Checkpoints, if the options request them."""
         options, folder = self.options.checkpoint, self.context.scratch / "checkpoints"
         return None if options is None else Shelf(options=options, folder=folder, arms=self.options.arms)
 
@@ -238,7 +240,7 @@ class Verifier:
         return moved(before, generator_states())
 
     def _note_masks(self, recipe: Recipe, trainee: Trainee) -> None:
-        """Check, once for each layout whose ranks draw masks for rows of their own, that these are not the same ones."""
+        """Check that ranks with separate rows draw different masks, once for each layout."""
         seen, layout = trainee.watched, self.options.layout_of(recipe.arm)
         if seen is None or layout is None or not layout.own_rows or recipe.role is Role.RESUMED:
             return
@@ -288,10 +290,12 @@ class Verifier:
         )
 
     def _envelope(self, traces: Sequence[Trace], masks: Sequence[ArmMasks]) -> list[Trace]:
-        """Perturbed references: the first as long as the reference, others as the envelope needs or until accuracy is decided.
+        """Perturbed references, for the envelope and until accuracy is decided.
 
-        Others can follow (`further_envelope`) unless accuracy needs them all. A provisional look then takes one: an envelope only
-        widens with more of them, so that what holds in that of one holds in that of more.
+        The first is as long as the reference, others as long as needed. Others can follow
+        (`further_envelope`) unless accuracy needs them all. A provisional look then takes one: an
+        envelope only widens with more of them, so a result inside that of one is inside that of
+        more.
         """
         short = self._are_short(traces, masks)
         count = 1 if short and self.context.provisional else self.options.perturbations
@@ -305,16 +309,20 @@ class Verifier:
         return found
 
     def _are_short(self, traces: Sequence[Trace], masks: Sequence[ArmMasks]) -> bool:
-        """Whether nothing but the envelope hangs on perturbed references, however many there will be."""
+        """Return true if only the envelope depends on perturbed references.
+
+        This must hold for any number of them.
+        """
         if any(arm.masks is Masks.DIFFER for arm in masks):
             return False
         return self.test is None or self._accuracy_is_certain(traces, masks, missing=2 * self.options.perturbations)
 
     def further_envelope(self) -> ParityEvidence:
-        """Further perturbed references, up to twice as many as `perturbations`; accuracy was certain without them.
+        """Further perturbed references, up to twice as many as `perturbations`.
 
-        What leaves the envelope of three may leave it by the luck of these: more are worth their time where red is near. None on
-        a side whose accuracy took whole trainings: beside these, short ones would leave it in doubt again.
+        Accuracy was certain without them. A result may leave the envelope of three by chance: more
+        are worth their time if a red verdict is near. None on a side whose accuracy took whole
+        trainings: with these, short ones would leave it in doubt again.
         """
         most = 2 * self.options.perturbations
         there = int(self._trained_already.read_text(encoding="ascii")) if self._trained_already.exists() else most
@@ -337,9 +345,10 @@ class Verifier:
         return self._run(replace(self._short(Role.PERTURBED, index), steps=steps))
 
     def _accuracy_is_certain(self, traces: Sequence[Trace], masks: Sequence[ArmMasks], *, missing: int) -> bool:
-        """Whether every candidate is as accurate as the reference, whatever so many further peers would show.
+        """Return true if every candidate is as accurate as the reference in any case.
 
-        Over seeds all peers are asked: there each of them narrows the limit.
+        `missing` more peers would not change that. Over seeds all peers are trained: there each of
+        them narrows the limit.
         """
         if any(arm.masks is Masks.DIFFER for arm in masks):
             return False
@@ -395,7 +404,10 @@ class Verifier:
             yield trainee, state, trace if test is None else self._evaluated(trace, trainee, test)
 
     def _trainee(self, recipe: Recipe, state: State) -> Trainee:
-        """The trainee of a recipe. Where several processes share its layout, the others are told to train along."""
+        """The trainee of a recipe.
+
+        If several processes share its layout, the others get an order to train along.
+        """
         layout, ranks = self.options.layout_of(recipe.arm), self.context.ranks
         if layout is not None and ranks is not None:
             if ranks.rank == 0:
@@ -429,7 +441,7 @@ class Verifier:
         return replace(trace, accuracy=share, disagreements=disagreements(eager, predicted, labels))
 
     def _aligned(self) -> AbstractContextManager[object]:
-        """Ask inductor for eager's random numbers, if the options want that."""
+        """Make inductor draw eager's random numbers, if the options request that."""
         if not self.options.align_rng:
             return nullcontext()
         from torch._inductor import config
@@ -439,9 +451,10 @@ class Verifier:
 
 
 def record_training(trainee: Trainee, recipe: Recipe, *, state: State, verifier: Verifier) -> Trace:
-    """Train and keep loss and gradient norm of every step, and digests of what it started from and saw.
+    """Train and keep loss and gradient norm of every step, and digests of start and batches.
 
-    What is seen are the batches of the whole training, also where only some steps of it are trained from a checkpoint.
+    The batches are those of the whole training, even if only some steps of it are trained from a
+    checkpoint.
     """
     options, shelf = verifier.options, verifier.shelf
     stream = batches(verifier.train, batch_size=options.batch_size, seed=recipe.seed, epochs=options.epochs)
@@ -498,7 +511,7 @@ def _first_step(trainee: Trainee, recipe: Recipe, batch: Batch, verifier: Verifi
 
 
 def _steps(recipe: Recipe, verifier: Verifier) -> range:
-    """Which steps of a training are trained."""
+    """Return the steps of a training that are trained."""
     options, shelf = verifier.options, verifier.shelf
     total = math.ceil(len(verifier.train) / options.batch_size) * options.epochs
     if recipe.resumes and shelf is not None:
@@ -507,7 +520,7 @@ def _steps(recipe: Recipe, verifier: Verifier) -> range:
 
 
 def _first_loss(trace: Trace) -> float:
-    """The loss before any update; nan where it is no number."""
+    """The loss before any update; nan if it is not a number."""
     first = trace.loss[0] if trace.loss else None
     return math.nan if first is None else first
 

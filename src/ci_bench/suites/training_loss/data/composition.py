@@ -247,7 +247,7 @@ NEUTRAL_SHARE = 0.5
 HEARSAY_SHARE = 0.15
 CLOSING_SHARE = 0.5
 GRADE_OFFSETS = (-2, -1, -1, 0, 0, 0, 0, 1, 1, 2)
-MEAN_TOLERANCE = 0.375  # a binary fraction, so that no rounding decides
+MEAN_TOLERANCE = 0.375  # a binary fraction: rounding must not decide
 ASPECT_COUNTS = (2, 3, 3, 4)
 
 Item = TypeVar("Item")
@@ -271,7 +271,7 @@ class Opinion:
 
 def compose_reviews(*, seed: int, count: int) -> tuple[Review, ...]:
     """Return `count` reviews without a repeated text; each block of five rows holds each label once."""
-    rng = Random(seed)  # noqa: S311 - reviews are no secret
+    rng = Random(seed)  # noqa: S311 - reviews need no secrecy
     unique: dict[str, Review] = {}
     for label in _label_sequence(rng, count):
         review = _compose_review(rng, label)

@@ -13,7 +13,7 @@ from typing import Any
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PUNCTUATION = string.punctuation + "\u2018\u2019\u201c\u201d\u2013\u2014\u2026"  # quotes, dashes, ellipsis
-# BertPreTokenizer splits at punctuation only, so that pound, euro and degree signs stay inside words such as "20°C".
+# BertPreTokenizer splits at punctuation only, so pound, euro and degree signs stay inside words such as "20°C".
 WORD_CHARACTERS = string.ascii_letters + string.digits + "\u00a3\u20ac\u00b0"
 ENDING_LENGTHS = (2, 3, 4)
 ENDING_COUNT = 200
@@ -67,7 +67,7 @@ def tokenizer_config_document() -> dict[str, Any]:
 
 
 def _normalizer() -> dict[str, Any]:
-    # bert-base-cased keeps accents; here they are dropped, so that "café" needs no letter outside the vocabulary.
+    # bert-base-cased keeps accents; here they are dropped, so "café" needs no letter outside the vocabulary.
     return {
         "type": "BertNormalizer",
         "clean_text": True,
