@@ -7,6 +7,9 @@ FIRST_TOKEN = MetricKind(name="first_token_time", title="time to first token", u
 TOKEN = MetricKind(name="token_time", title="time per token", unit=Unit.SECONDS, threshold=0.05)
 """The parts of a generation: the prompt up to the first token, and each token after it."""
 PROCESS_VRAM = MetricKind(name="process_vram", title="GPU memory of the process", unit=Unit.BYTES, threshold=0.05)
-"""What the driver says that a process holds on its GPU: the allocator's reserve, the context, loaded kernels."""
+"""Memory that a process holds on its GPU by the driver's account.
+
+It is the allocator's reserve, the context, and loaded kernels.
+"""
 
 METRICS = (FIRST_TOKEN, TOKEN, PROCESS_VRAM)

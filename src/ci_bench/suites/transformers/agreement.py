@@ -1,7 +1,8 @@
-"""What came of a step, and the check `agrees`: whether the arms compute the same, by the rule that all suites share.
+"""Results of a step, and the check `agrees`: do the arms compute the same, by the shared rule?
 
-Outputs, losses and gradients are held against the same program in fp64. What the optimizer did is held against the same optimizer
-in fp64 after the arm's own gradients: Adam makes a whole update of the rounding of a tiny gradient, and that is not its fault.
+Outputs, losses and gradients are compared with the same program in fp64. The optimizer's updates
+are compared with the same optimizer in fp64 after the arm's own gradients: Adam makes a whole
+update of the rounding of a tiny gradient, and that is not its fault.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,10 @@ from ci_bench.suites.transformers.options import AGREES, REFERENCE_ARM
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """What an optimizer made of a weight, from `start` to `after`, and the `ideal` change (fp64) for the arm's own gradient."""
+    """An optimizer's change of a weight, from `start` to `after`.
+
+    `ideal` is the change (fp64) for the arm's own gradient.
+    """
 
     start: Tensor
     after: Tensor
@@ -26,7 +30,10 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observation:
-    """What came of steps, on the CPU, by names such as ``output: 0``, ``loss: of the step``, ``gradient: lm_head.weight``."""
+    """Results of steps, on the CPU, by name.
+
+    Names are for example ``output: 0``, ``loss: of the step``, ``gradient: lm_head.weight``.
+    """
 
     values: Mapping[str, Tensor]
     changes: Mapping[str, Change] = field(default_factory=dict)
@@ -34,7 +41,10 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reference:
-    """What candidates are held against: fp64, eager, and eager from weights that are shaken by `shake_of` (it may lack steps)."""
+    """Reference for candidates: fp64, eager, and eager from weights that are shaken by `shake_of`.
+
+    The shaken run may lack steps.
+    """
 
     exact: Observation
     eager: Observation
@@ -42,12 +52,15 @@ class Reference:
 
 
 def shake_of(epsilon: float) -> float:
-    """How hard the weights of the one shaken run are shaken: for the kinks, too, in formats that cross them seldom."""
+    """Return how hard the weights of the one shaken run are shaken.
+
+    In formats that seldom cross kinks, the shake is for the kinks, too.
+    """
     return jolt_of(epsilon) or epsilon
 
 
 def compared(seen: Observation, reference: Reference, *, epsilon: float, beta: float = 0.0) -> Agreement:
-    """The answer for everything that came of an arm's steps. `beta` is the optimizer's longest memory."""
+    """Judge all results of an arm's steps. `beta` is the optimizer's longest memory."""
     extra = {"jolts" if jolt_of(epsilon) else "runs": [reference.shaken.values]}
     runs = [reference.eager.values, *extra.get("runs", [])]
     usual = yardstick_of(epsilon)
@@ -60,7 +73,10 @@ def compared(seen: Observation, reference: Reference, *, epsilon: float, beta: f
 
 
 def as_computed(reference: Reference, *, epsilon: float) -> Computed:
-    """What the reference computed, for a process that compares again. Changes of weights are not in it."""
+    """The reference's results, for a process that compares again.
+
+    Changes of weights are not included.
+    """
     shaken = [reference.shaken.values]
     return Computed(
         arm=REFERENCE_ARM,
@@ -78,5 +94,5 @@ def check_of(arm: str, agreement: Agreement) -> Check:
 
 
 def disagrees(arm: str, reason: str) -> Check:
-    """The check `agrees`, failed for a reason that is no number."""
+    """The check `agrees`, failed for a reason without a number."""
     return Check(name=AGREES, arm=arm, outcome=Outcome.FAIL, detail=reason)

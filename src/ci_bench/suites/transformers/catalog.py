@@ -47,7 +47,10 @@ def resolve_models(raw: Any, place: str) -> tuple[Model, ...]:
 
 
 def has_sequence(model: Model) -> bool:
-    """Whether a sequence length means something; assumed of what only the hub knows."""
+    """Return true if a sequence length means something.
+
+    This is assumed for models that only the hub knows.
+    """
     config = model.config if not model.stored or model.on_hub else {**read_stored(model), **model.config}
     return not OF_IMAGES.intersection(config) or bool(OF_TEXT.intersection(config))
 

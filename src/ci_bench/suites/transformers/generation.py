@@ -32,7 +32,7 @@ Choose = Callable[[int, Tensor], Tensor]
 Tokens = tuple[Tensor, ...]
 """The tokens of a batch of rows, one after another, each int64 [batch, 1]."""
 Script = tuple[Tokens, ...]
-"""Tokens to take instead of one's own, for each observed generation."""
+"""Tokens to take instead of the model's own, for each observed generation."""
 
 
 def greedy(_: int, logits: Tensor) -> Tensor:
@@ -82,13 +82,16 @@ class Generation(Fed):
             self._tokens = self._generate(self._prefill, self._decode, self._batch, mark, self._drawing())
 
     def _by_generate(self, generate: "ByGenerate", mark: Mark, **looks: Any) -> Tokens:
-        """What `generate` makes of the batch. It draws from torch's own generator, which is seeded for each generation."""
+        """Run `generate` on the batch.
+
+        It draws from torch's own generator, which is seeded for each generation.
+        """
         with torch.no_grad(), self._autocast():
             torch.manual_seed(seed_of(self._options.seed, self._calls))
             return generate(self._batch, self._start(self._batch), self._empty_cache(), mark, **looks)
 
     def _drawing(self) -> Choose:
-        """How the timed loop takes a token."""
+        """The way in which the timed loop takes a token."""
         sampling, device = self._options.sampling, self._parts.recipe.device
         if sampling is None:
             return greedy
@@ -135,14 +138,14 @@ class Generation(Fed):
         return own if own is not None else getattr(config, "bos_token_id", None) or 0
 
     def _start(self, batch: Batch) -> dict[str, Tensor]:
-        """The decoder's first id, for every row; nothing where there is no decoder apart."""
+        """The decoder's first id, for every row; empty for a model without a separate decoder."""
         if not self.model.config.is_encoder_decoder:
             return {}
         rows = next(iter(batch.values()))
         return {"decoder_input_ids": torch.full((len(rows), 1), self._first, dtype=torch.int64, device=rows.device)}
 
     def _encoded(self, output: Any) -> dict[str, tuple[Tensor, ...]]:
-        """What the encoder made of the prompt. A copy, where the next call would overwrite it."""
+        """The encoder's output for the prompt. A copy, if the next call would overwrite it."""
         if not self.model.config.is_encoder_decoder:
             return {}
         states = output.encoder_last_hidden_state
@@ -175,7 +178,10 @@ class Generation(Fed):
     def _row_by_row(
         self, prefill: Callable[..., Any], decode: Callable[..., Any], batch: Batch, _: Mark, choose: Choose
     ) -> Tokens:
-        """Each prompt by itself, without padding, all in step: `choose` sees the logits of a whole batch."""
+        """Run each prompt separately, without padding, in step.
+
+        `choose` sees the logits of a whole batch.
+        """
         caches = [dynamic_cache(self.model) for _ in range(len(batch["input_ids"]))]
         lengths = batch["attention_mask"].sum(dim=1).tolist()
         with torch.no_grad(), self._autocast():
@@ -208,10 +214,12 @@ class Generation(Fed):
         return (*checks, check(TIMED_AGREES, arm, passed=worst <= limit, detail=told))
 
     def _scored(self) -> tuple[Tensor, bool]:
-        """How far each token of the last generation is from the model's own, fp32 [tokens, batch]; are all logits finite?
+        """Measure how far each token is from the model's own; are all logits finite?
 
-        By the model as it is, uncompiled, after the same tokens, ragged prompts row by row; in units of the logits' root mean
-        square. A drawn token is held against what the same random numbers make of the model's own logits.
+        The distances are fp32 [tokens, batch], for the tokens of the last generation. The model
+        runs uncompiled, after the same tokens, ragged prompts row by row. The unit is the logits'
+        root mean square. A drawn token is compared with the one that the same random numbers draw
+        from the model's own logits.
         """
         gaps, finite, options, sampling = [], [], self._options, self._options.sampling
         generator = generator_of(options.seed, self._calls, self._parts.recipe.device)
@@ -248,16 +256,20 @@ class Generation(Fed):
         return {}
 
     def outputs(self) -> State:
-        """Whether each token is the model's own after those before it, up to rounding; bool [tokens, batch].
+        """Check that each token is the model's own after those before it, up to rounding.
 
-        Tokens cannot be held against another arm's: where two are as likely, rounding chooses, and all after it differ.
+        Bool [tokens, batch]. Tokens cannot be compared with another arm's: if two are equally
+        likely, rounding chooses, and all after it differ.
         """
         gaps, _ = self._scored()
         return {"outputs.likeliest": gaps <= math.sqrt(self.epsilon)}
 
 
 class Padding:
-    """What tells a decoder which ids of a ragged batch are padding, at the prompt and at each token after it."""
+    """Arguments that show a decoder the padding of a ragged batch.
+
+    They are for the prompt and for each later token.
+    """
 
     def __init__(self, model: Any, batch: Batch, options: Options) -> None:
         """`batch` holds ids and mask, padded on the left."""
@@ -281,7 +293,8 @@ class ByGenerate:
     def __init__(self, model: Any, options: Options, decode: Callable[..., Any] | None, *, whole: bool, first: int) -> None:
         """`decode` is the candidate's forward pass; with `whole` it takes the prompt, too. A decoder apart begins with `first`.
 
-        What the model brings to tell `generate` is put aside: penalties and ends of texts are no part of a measurement.
+        The model's own settings for `generate` are put aside: penalties and ends of texts do not
+        belong in a measurement.
         """
         self._model, self._options = model, options
         self._settings = model.generation_config = settings_of(options, first)
@@ -366,7 +379,7 @@ def settings_of(options: Options, first: int) -> Any:
 
 
 def _marking(mark: Mark, rows: int, device: torch.device) -> Callable[..., Tensor]:
-    """What `generate` asks after each token whether to stop: never, and after the first one it marks."""
+    """Return a stopping rule for `generate`: it never stops, and marks after the first token."""
     never = torch.zeros(rows, dtype=torch.bool, device=device)
     asked = False
 
@@ -381,7 +394,7 @@ def _marking(mark: Mark, rows: int, device: torch.device) -> Callable[..., Tenso
 
 
 def _watch(seen: dict[str, Tensor], given: Tokens | None) -> Callable[[Tensor, Tensor], Tensor]:
-    """What `generate` shows its logits to before it takes a token."""
+    """Return a logits processor: `generate` shows it the logits before it takes a token."""
 
     def look(_: Tensor, logits: Tensor) -> Tensor:
         number = len(seen)
@@ -405,7 +418,7 @@ def require_generation(model: Any, options: Options) -> None:
 
 
 def last_logits_only(model: Any) -> dict[str, int]:
-    """Where a model can leave out the logits of the prompt, which nobody reads, it does."""
+    """Leave out the prompt's logits, which have no reader, if a model can."""
     return {"logits_to_keep": 1} if "logits_to_keep" in arguments_of(model) else {}
 
 

@@ -25,7 +25,7 @@ SHORTEST = 4
 PADDING = 0
 """Any id: nothing may depend on it."""
 ORDER_OF_SIZES = 0
-"""Seeds the order of dynamic sizes, for all inputs: a referee's seeds are to change the numbers alone."""
+"""Seed for the order of dynamic sizes: a referee's seeds change only the numbers."""
 FRAMES_PER_LABEL = 4
 """Frames of sound to one character: CTC needs at least two."""
 
@@ -47,7 +47,10 @@ class Inputs:
         return tuple(self._sized(*sizes).batch(index) for index, sizes in enumerate(self.sizes()))
 
     def sizes(self) -> tuple[tuple[int, int | None], ...]:
-        """Rows and length of each dynamic batch. Raises `Unsupported` where the length is to vary, and there is none."""
+        """Rows and length of each dynamic batch.
+
+        Raises `Unsupported` if the length is to vary, but the model has none.
+        """
         rows, length, varies = self.options.batch_size, self.options.sequence_length, self.options.varies
         if Axis.SEQUENCE in varies and length is None:
             raise Unsupported(f"varies: {type(self.model).__name__} reads no sequence; use `varies: [batch]`")
@@ -61,7 +64,7 @@ class Inputs:
         return replace(self, options=replace(self.options, batch_size=rows, sequence_length=length))
 
     def fixed(self) -> dict[str, bool]:
-        """Arguments that are no tensors. Scoring and training keep no cache of keys and values."""
+        """Arguments other than tensors. Scoring and training keep no cache of keys and values."""
         return {"use_cache": False} if "use_cache" in arguments_of(self.model) else {}
 
     def batch(self, index: int) -> Batch:
@@ -79,7 +82,7 @@ class Inputs:
         return (rounded.double() if self.exact and rounded.is_floating_point() else rounded).to(self.device)
 
     def _features(self, generator: torch.Generator) -> Batch:
-        """What the model reads, by the name that transformers gives its main input."""
+        """Inputs that the model reads, by the name that transformers gives its main input."""
         name, config = self.model.main_input_name, self.model.config
         match name:
             case "input_ids":
@@ -99,7 +102,10 @@ class Inputs:
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids)} if masked else {"input_ids": ids}
 
     def _ragged(self, ids: Tensor, generator: torch.Generator) -> Batch:
-        """Prompts of a quarter to all of the length, the first of all of it, padded on the left as `generate` wants them."""
+        """Prompts of a quarter to all of the length, padded on the left as `generate` requires.
+
+        The first one has the full length.
+        """
         full = ids.shape[1]
         lengths = torch.randint(max(1, full // SHORTEST), full + 1, (len(ids), 1), generator=generator)
         lengths[0] = full
@@ -133,7 +139,7 @@ class Inputs:
         raise Unsupported(f"{type(self.model).__name__} reads {name} of a form for which no inputs are made")
 
     def _labels(self, generator: torch.Generator) -> Batch:
-        """What the model's own loss needs; nothing for a model that has none."""
+        """Labels for the model's own loss; empty for a model without one."""
         config, batch = self.model.config, self.options.batch_size
         match task_of(self.model):
             case "class":
@@ -180,11 +186,11 @@ TASKS = {
     "SEQ_TO_SEQ_CAUSAL_LM": "text",
     "SPEECH_SEQ_2_SEQ": "text",
 }
-"""What a class is trained on, by the table of transformers that lists it."""
+"""The training task of a class, by the table of transformers that lists it."""
 
 
 def task_of(model: nn.Module) -> str | None:
-    """What a model's labels are, `None` for a bare model or a task that is not known here."""
+    """Return the kind of a model's labels, `None` for a bare model or an unknown task."""
     from transformers.models.auto import modeling_auto
 
     name = _class_of(model).__name__
@@ -224,7 +230,10 @@ def special_ids(config: Any) -> frozenset[int]:
 
 
 def samples_of(frames: int, kernels: Collection[int], strides: Collection[int]) -> int:
-    """How many samples a stack of unpadded convolutions turns into so many frames: (n - 1) stride + kernel, layer by layer."""
+    """Return the samples that a stack of unpadded convolutions turns into `frames` frames.
+
+    Their number is (n - 1) stride + kernel, layer by layer.
+    """
     needed = frames
     for kernel, stride in zip(reversed(tuple(kernels)), reversed(tuple(strides)), strict=True):
         needed = (needed - 1) * stride + kernel

@@ -19,7 +19,7 @@ from ci_bench.suites.numerics import shaken
 from ci_bench.suites.transformers.options import Attention, Mode, Model, Options, Precision, looks_local
 
 A_SLIP = 0.85
-"""How like two names are, 0..1, where one was probably meant for the other."""
+"""Similarity of two names, 0..1, above which one was probably meant for the other."""
 
 
 class BadModel(Exception):  # noqa: N818 - named like BadConfig
@@ -30,7 +30,7 @@ def load_config(options: Options) -> Any:
     """The configuration of transformers with the case's overrides, and without dropout unless it is asked for.
 
     Raises:
-        BadModel: there is no such family, folder or hub id, or the configuration is refused.
+        BadModel: the family, folder or hub id does not exist, or the configuration is refused.
     """
     model = options.model
     config = _read_stored(model) if model.stored else _from_fields(model.config)
@@ -57,7 +57,10 @@ def sentence(error: BaseException) -> str:
 
 
 def _read_stored(model: Model) -> Any:
-    """What a folder or the hub holds, overridden; an override of a field that is not there would be lost without a word."""
+    """Read the configuration from a folder or the hub, and override it.
+
+    An override of a missing field would be lost silently.
+    """
     from transformers import AutoConfig
 
     path, revision = stored_path(model), model.revision or "main"
@@ -94,7 +97,7 @@ def _from_fields(given: Mapping[str, Any]) -> Any:
 
 
 def _configs(config: Any) -> Iterator[Any]:
-    """A configuration and those inside it (of a vision tower, say)."""
+    """Yield a configuration and those inside it, for example of a vision tower."""
     yield config
     for name in getattr(config, "sub_configs", {}):
         part = getattr(config, name, None)
@@ -103,7 +106,7 @@ def _configs(config: Any) -> Iterator[Any]:
 
 
 def _settle(config: Any, options: Options) -> None:
-    """Take chance out of the forward pass, so that what is timed can be compared between the arms.
+    """Take chance out of the forward pass: the arms' timed code must be comparable.
 
     SpecAugment masks by numpy's random numbers, which no arm can repeat; dropout is off unless the case asks for it.
     """
@@ -123,15 +126,16 @@ def _rates(config: Any) -> Iterator[tuple[str, float]]:
 KEPT_IN = {Precision.FP16: torch.float16, Precision.BF16: torch.bfloat16}
 """The format of the weights, where it is not fp32."""
 IN_FP64 = {Attention.FLASH: Attention.SDPA, Attention.FLEX: Attention.SDPA}
-"""Attention that has no fp64, and what stands in for it in the reference: the same mathematics."""
+"""Attention without fp64, and its replacement in the reference: the same mathematics."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """How to build the model of a case. `exact` builds it in fp64: the same weights, rounded as the arms have them.
+    """Recipe for the model of a case.
 
-    `shake` moves every weight by about that share of it, drawn from a seed. `captured` says that its steps have to fit into a
-    CUDA graph as they are.
+    `exact` builds it in fp64: the same weights, rounded as the arms have them. `shake` moves every
+    weight by about that share of it, drawn from a seed. `captured` means that its steps have to fit
+    into a CUDA graph as they are.
     """
 
     options: Options
@@ -142,7 +146,7 @@ class Recipe:
 
     @property
     def dtype(self) -> torch.dtype:
-        """What the arms keep weights and inputs in."""
+        """Type of weights and inputs in the arms."""
         return KEPT_IN.get(self.options.precision, torch.float32)
 
     def build(self, device: str | None = None) -> nn.Module:
@@ -222,7 +226,7 @@ HEADS = (
     "MODEL_FOR_CTC_MAPPING",
     "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING",
 )
-"""Where a configuration names no class: what its family is made for, by the first of these that knows it."""
+"""Heads for a configuration without a class: the first of these that knows its family is taken."""
 
 
 def parameter_counts(model: nn.Module) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The optimizer of a training case, and its shadow in fp64, which tells what it should do."""
+"""The optimizer of a training case, and its shadow in fp64, which shows the right updates."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -54,7 +54,10 @@ class Shadow:
         write_state({f"{WEIGHTS}{name}": value for name, value in self.starts.items()}, model)
 
     def changes(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """How far each weight should move after these gradients; the optimizer's state goes on from call to call."""
+        """Return how far each weight should move after these gradients.
+
+        The optimizer keeps its state from call to call.
+        """
         with torch.no_grad():
             for name, weight in self._weights.items():
                 weight.copy_(self.starts[name])
@@ -63,11 +66,11 @@ class Shadow:
         return {name: weight.detach() - self.starts[name].double() for name, weight in self._weights.items()}
 
     def known_updates(self) -> dict[str, Tensor]:
-        """What the optimizer makes of known gradients, from where the weights begin."""
+        """The optimizer's updates by known gradients, from the start weights."""
         apart = not is_import_path(self._options.optimizer)
         return updates_by_known_gradients(self._make, self.starts, apart=apart)
 
     @property
     def memory(self) -> float:
-        """The optimizer's longest memory: Adam's second beta, 0 where there is none."""
+        """The optimizer's longest memory: Adam's second beta, 0 without one."""
         return longest_memory(self._options.optimizer, self._optimizer.param_groups)

@@ -22,7 +22,7 @@ AGREES, TIMED_AGREES = "agrees", "timed_output_agrees"
 
 
 class Mode(StrEnum):
-    """What a step does: a forward pass, a whole training step, or a generation from a prompt."""
+    """Work of a step: a forward pass, a whole training step, or a generation from a prompt."""
 
     INFERENCE = "inference"
     TRAINING = "training"
@@ -30,7 +30,7 @@ class Mode(StrEnum):
 
 
 class Precision(StrEnum):
-    """How numbers are kept and multiplied.
+    """Formats of stored and multiplied numbers.
 
     `tf32` lets CUDA matmuls round to ten mantissa bits; `bf16` and `fp16` keep weights in that format; the `amp_` forms autocast.
     """
@@ -61,14 +61,14 @@ class Attention(StrEnum):
 
 
 class CacheKind(StrEnum):
-    """Where a generation keeps keys and values: in tensors that grow, or in ones of full length from the start."""
+    """Cache of keys and values in a generation: growing tensors, or full length from the start."""
 
     DYNAMIC = "dynamic"
     STATIC = "static"
 
 
 class Loop(StrEnum):
-    """Who goes from token to token."""
+    """The loop over tokens."""
 
     OWN = "own"
     """A loop written out around the model, without stopping rules, processors and streamers."""
@@ -78,7 +78,10 @@ class Loop(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sampling:
-    """How tokens are drawn: of logits over `temperature`, the `top_k` likeliest, and of these what makes up `top_p`."""
+    """Sampling of tokens: logits over `temperature`, the `top_k` likeliest, of these `top_p`.
+
+    `top_p` keeps the likeliest tokens that make up this probability.
+    """
 
     temperature: float = 1.0
     top_k: int | None = None
@@ -86,7 +89,7 @@ class Sampling:
 
 
 class Way(StrEnum):
-    """How a candidate translates the model."""
+    """Way in which a candidate translates the model."""
 
     DYNAMO = "dynamo"
     """`torch.compile`."""
@@ -100,9 +103,10 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """The arm beside the reference. All but `way` is for `Way.DYNAMO` and goes to `torch.compile`.
+    """The arm next to the reference. All but `way` is for `Way.DYNAMO` and goes to `torch.compile`.
 
-    `whole` compiles the whole training step, or a generation's prefill too, and not the model's forward pass alone.
+    `whole` compiles the whole training step, or also a generation's prefill, not only the model's
+    forward pass.
     """
 
     way: Way = Way.DYNAMO
@@ -116,7 +120,7 @@ class Candidate:
 
     @property
     def arm(self) -> str:
-        """Its name, which tells what goes to `torch.compile`."""
+        """Its name, which shows the arguments of `torch.compile`."""
         return f"{self.compiled.name}+whole" if self.whole else self.compiled.name
 
     @property
@@ -141,10 +145,11 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """Which model: `path` is a preset, a folder or a hub id, `None` where `config` says everything.
+    """Model of a case: `path` is a preset, a folder or a hub id, `None` if `config` has everything.
 
-    `config` is whole for a preset and where there is no path; else it overrides what is stored. `pretrained` loads the stored
-    weights; without it they are drawn from the seed. `stored` says that a configuration has to be read from `path`.
+    `config` is complete for a preset and without a path; else it overrides the stored one.
+    `pretrained` loads the stored weights; without it they are drawn from the seed. `stored` means
+    that a configuration has to be read from `path`.
     """
 
     name: str
@@ -156,19 +161,21 @@ class Model:
 
     @property
     def on_hub(self) -> bool:
-        """Whether preparing has to ask the hub, or its cache."""
+        """True if preparing has to ask the hub, or its cache."""
         return self.stored and self.path is not None and not looks_local(self.path)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """One case. `sequence_length` is `None` where the model has none; `seed` rules weights and inputs.
+    """One case. `sequence_length` is `None` if the model has none; `seed` sets weights and inputs.
 
-    `candidate` is the only arm beside the reference; where an entry lists `arms` there is none, and `listed` are the candidates.
-    Where it lists `layouts`, these are the arms beside the reference, each in `processes`. `prepared_inputs` batches take turns.
-    Of generations: `sampling` of `None` is greedy, and `ragged` prompts differ in length. `memory_limit_bytes` is what a worker
-    may take beyond what it starts with. `largest` are the limits of a search for the batch size, which is 1 until it is found.
-    With `dynamic`, a step goes through batches that differ along the axes of `varies`.
+    `candidate` is the only arm next to the reference. If an entry lists `arms`, `candidate` is
+    empty and `listed` are the candidates. If it lists `layouts`, these are the arms next to the
+    reference, each in `processes`. `prepared_inputs` batches take turns. For generations:
+    `sampling` of `None` is greedy, and `ragged` prompts differ in length. `memory_limit_bytes` is
+    the memory that a worker may take in addition to its start. `largest` are the limits of a search
+    for the batch size, which is 1 until it is found. With `dynamic`, a step goes through batches
+    that differ along the axes of `varies`.
     """
 
     model: Model
@@ -204,7 +211,7 @@ class Options:
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """The arms of one process beside the reference."""
+        """The arms of one process except the reference."""
         return self.listed or (() if self.candidate is None else (self.candidate,))
 
     @property
@@ -214,11 +221,11 @@ class Options:
         return (REFERENCE_ARM, *(candidate.arm for candidate in self.candidates), *shared)
 
     def candidate_of(self, arm: str) -> Candidate | None:
-        """What an arm runs; `None` for the reference."""
+        """Return the candidate that an arm runs; `None` for the reference."""
         return next((candidate for candidate in self.candidates if candidate.arm == arm), None)
 
     def layout_of(self, arm: str) -> Layout | None:
-        """How several processes share an arm; `None` where one process runs it."""
+        """Return the layout of the processes that share an arm; `None` if one process runs it."""
         return next((layout for layout in self.layouts if layout.name == arm), None)
 
     def as_params(self) -> dict[str, Any]:
@@ -247,7 +254,7 @@ LATER = {
     "varies": VARIES,
     "dynamic_shapes": DynamicShapes.SYMBOLS,
 }
-"""Options that are no parameters of a case where they have this value."""
+"""Options that are left out of a case's parameters if they have this value."""
 
 
 def _plain(value: Any) -> Any:
@@ -258,7 +265,7 @@ def _plain(value: Any) -> Any:
 
 
 def parse(params: Mapping[str, Any]) -> Options:
-    """Options from a case's parameters. What a case need not say takes its default."""
+    """Parse the options of a case from its parameters. Missing ones take their defaults."""
     kinds = {"mode": Mode, "precision": Precision, "attention": Attention, "cache": CacheKind, "loop": Loop}
     kinds["dynamic_shapes"] = DynamicShapes
     values: dict[str, Any] = {name: kinds[name](value) if name in kinds else value for name, value in params.items()}
@@ -296,7 +303,7 @@ def compiled_from(word: str | Mapping[str, Any], usual: Mapping[str, Any] | None
 
 
 def looks_local(path: str) -> bool:
-    """Whether a path is meant as a folder: it starts with ``/``, ``./``, ``../`` or ``~``."""
+    """Return true if a path means a folder: it starts with ``/``, ``./``, ``../`` or ``~``."""
     return path.startswith(("/", "./", "../", "~"))
 
 

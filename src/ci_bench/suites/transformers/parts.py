@@ -1,6 +1,7 @@
-"""What every program is made of: a fresh model, its batches, the arguments of each call, its autocast. Imports torch.
+"""Parts of every program: a fresh model, its batches, the arguments of each call, its autocast.
 
-The batches that a program takes in turn are the prepared ones, or one that a referee has drawn.
+Imports torch. The batches that a program takes in turn are the prepared ones, or one that a referee
+has drawn.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ from ci_bench.suites.transformers.translate import Forward, compiled, compiler_o
 
 
 class Feed:
-    """What the next steps take: `following` gives it, without end."""
+    """Batches of the next steps: `following` gives them, without end."""
 
     def __init__(self, inputs: Inputs, batches: tuple[Batch, ...]) -> None:
         """`batches` are the prepared ones, which `inputs` has drawn."""
@@ -84,7 +85,7 @@ Autocast = Callable[[], AbstractContextManager[object]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
-    """What every program is made of: a fresh model, its batches, the arguments of each call, its autocast."""
+    """Parts of every program: a model, its batches, the arguments of each call, its autocast."""
 
     recipe: Recipe
     arm: str
@@ -97,7 +98,10 @@ class Parts:
 
     @property
     def symbols(self) -> bool | None:
-        """What `torch.compile` is told of shapes, where the arm does not say it: that all of them are symbols, or nothing."""
+        """The argument `dynamic` of `torch.compile` for arms that leave it open.
+
+        It makes all sizes symbols, or is not set.
+        """
         options = self.recipe.options
         return True if options.dynamic and options.dynamic_shapes is DynamicShapes.SYMBOLS else None
 
@@ -113,7 +117,10 @@ class Parts:
         return compiled(self.candidate, step, dynamic=self.symbols)
 
     def marking(self, batch: Batch) -> AbstractContextManager[object]:
-        """What a step over a batch runs under: its sizes that differ are marked, where the case asks for that."""
+        """Return the context of a step over a batch.
+
+        It marks the sizes that differ, if the case requires that.
+        """
         return nullcontext() if self.mark_shapes is None else marked(batch, self.mark_shapes)
 
     @property
@@ -125,7 +132,7 @@ class Parts:
 
     @property
     def compiler(self) -> Compiler:
-        """What translates the arm."""
+        """The compiler that translates the arm."""
         return compiler_of(self.candidate)
 
 
@@ -176,7 +183,7 @@ class Fed:
 
     @property
     def batches(self) -> int:
-        """How many prepared batches take turns."""
+        """The number of prepared batches that take turns."""
         return len(self._parts.batches)
 
     def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:

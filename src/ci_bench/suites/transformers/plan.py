@@ -1,7 +1,8 @@
 """The half of `transformers` that needs no torch: an entry's grid to cases, cases to stages.
 
-Each candidate is a case of its own, with the eager arm measured again beside it: a candidate that does not compile, or runs out
-of memory, then costs its own row and no other's. Those that are listed as `arms` share one case and one eager arm.
+Each candidate is a separate case, in which the eager arm is measured again: a candidate that does
+not compile, or runs out of memory, then costs its own row and no other's. Those that are listed as
+`arms` share one case and one eager arm.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -89,11 +90,14 @@ class Transformers:
         return tuple(path for path in given if looks_local(path))
 
     def preload_of(self, case: Case) -> tuple[str, ...]:
-        """What layouts import as well."""
+        """Add the modules that layouts import."""
         return (*self.preload, *(IMPORTED if "layouts" in case.params else ()))
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
-        """Prepare, compile from cold, verify, then memory and time. An arm's process by itself is asked for its VRAM, too."""
+        """Prepare, compile from cold, verify, then memory and time.
+
+        The process of a single arm also measures its VRAM.
+        """
         options = parse(case.params)
         if options.layouts:
             memory = MEMORY_LAUNCHES if options.memory else ()
@@ -114,7 +118,7 @@ class Transformers:
         )
 
     def needs_network(self, case: Case) -> bool:
-        """Whether a configuration comes from the hub."""
+        """Return true if a configuration comes from the hub."""
         return parse(case.params).model.on_hub
 
     def hub_models(self, case: Case) -> tuple[HubModel, ...]:
@@ -129,7 +133,7 @@ SUITE = Transformers()
 
 
 def _check(options: Mapping[str, Any], place: str) -> None:
-    """What the form cannot say."""
+    """Check faults that the schema cannot show."""
     faults = []
     if options.get("speed", True) is False and options.get("memory", True) is False:
         faults.append(f"{place}.memory: neither speed nor memory is to be measured; leave one of them on")
@@ -140,7 +144,7 @@ def _check(options: Mapping[str, Any], place: str) -> None:
 
 
 def _check_layouts(options: Mapping[str, Any], place: str) -> None:
-    """What steps of several processes cannot have."""
+    """Refuse options that steps of several processes cannot have."""
     faults = []
     if Precision.AMP_FP16 in _listed(options.get("precision", ())):
         faults.append(f"{place}.precision: {Precision.AMP_FP16} needs a loss scaler, which layouts do not have; use amp_bf16")
@@ -205,7 +209,10 @@ def _check_words(where: str, written: Sequence[CompiledArm], candidates: Sequenc
 
 
 def _check_shapes(options: Mapping[str, Any], arms: Sequence[tuple[Candidate, ...]], place: str) -> None:
-    """Refuse what would not act, or acts on a forward pass and a training alone. Raises `BadConfig`."""
+    """Refuse options without effect, and those for only a forward pass and a training.
+
+    Raises `BadConfig`.
+    """
     dynamic = bool(options.get("dynamic", False))
     if dynamic and Mode.GENERATION in _listed(options.get("mode", Mode.INFERENCE)):
         raise BadConfig(
@@ -286,7 +293,10 @@ def _owed(options: Options) -> tuple[str, ...]:
 
 
 def _point(options: Options) -> str:
-    """What tells the cases of a grid apart, as ``mode=inference,batch=8,seq=128,…``."""
+    """Describe the options that distinguish the cases of a grid.
+
+    The form is ``mode=inference,batch=8,seq=128,…``.
+    """
     generation = (
         {"new": options.new_tokens, "cache": options.cache, **_manner(options)} if options.mode is Mode.GENERATION else {}
     )
@@ -305,7 +315,7 @@ def _point(options: Options) -> str:
 
 
 def _manner(options: Options) -> dict[str, Any]:
-    """How tokens come about, where that is not the usual way."""
+    """Describe the way in which tokens are made, if it is not the usual one."""
     sampling = options.sampling
     return {
         **({} if options.loop is Loop.OWN else {"loop": options.loop}),

@@ -46,7 +46,10 @@ def limit_memory(limit_bytes: int | None, device: str) -> None:
 
 
 def process_vram(device: str) -> tuple[int | None, str]:
-    """What this process holds on its GPU by the driver's account (bytes), or `None`, and a sentence on how it was found."""
+    """Return the bytes that the driver counts for this process on its GPU, and how they were found.
+
+    The bytes are `None` if they are unknown; the second value is a sentence.
+    """
     try:
         gpu = vendors.open_gpu(str(torch.cuda.get_device_properties(device).uuid))
     except GpuUnreachable as reason:
@@ -92,7 +95,7 @@ class Timeline:
             torch.cuda.memory._record_memory_history(enabled=None, device=self._device)  # noqa: SLF001 - likewise
 
     def events(self) -> list[Mapping[str, Any]]:
-        """What happened, in order: each has `action`, `addr`, `size` (bytes) and `frames`."""
+        """Events, in order: each has `action`, `addr`, `size` (bytes) and `frames`."""
         index = torch.device(self._device).index or 0
         traces: Sequence[list[Mapping[str, Any]]] = self._snapshot.get("device_traces", ())
         return traces[index] if index < len(traces) else []
@@ -111,7 +114,10 @@ class Timeline:
 
 
 def sites_at_peak(events: Sequence[Mapping[str, Any]]) -> tuple[int, list[tuple[str, int]]]:
-    """The most bytes that were held at once of what the events allocated, and which line held how many of them, most first."""
+    """Return the peak of the allocated bytes, and the bytes of each source line at that peak.
+
+    The lines with the most bytes come first.
+    """
     alive: dict[int, tuple[str, int]] = {}
     held = peak = 0
     at_peak: dict[int, tuple[str, int]] = {}

@@ -45,7 +45,10 @@ def look_at_parts(recipe: Recipe) -> Found:
 
 
 def _draws(recipe: Recipe) -> bool:
-    """Whether a forward pass of a training draws random numbers: not every model has something to drop."""
+    """Return true if a forward pass of a training draws random numbers.
+
+    Not every model has dropout.
+    """
     parts = make_parts(recipe, REFERENCE_ARM)
     before = generator_states()
     with torch.no_grad(), parts.autocast():
@@ -107,6 +110,6 @@ class SharedTraining(Training):
         return super().refresh(seed, moved=moved, shaken=shaken)
 
     def outputs(self) -> State:
-        """What one process would have left of the last step."""
+        """The results that one process would have after the last step."""
         left = left_by_training(self.loss(), self.model)
         return {name: unsharded(value) for name, value in left.items()}

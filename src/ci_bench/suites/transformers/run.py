@@ -53,11 +53,13 @@ class TransformersWorkload:
         self._opened = 0
 
     def prepare(self) -> None:
-        """Fetch what is stored, and find out without its weights whether model, inputs, arm and optimizer exist.
+        """Fetch stored files, and check that model, inputs, arm and optimizer exist.
+
+        The check needs no weights.
 
         Raises:
             BadModel: the model or the optimizer's options are wrong.
-            LookupError: there is no such backend.
+            LookupError: the backend does not exist.
             Unsupported: the model cannot do this.
         """
         options = self._recipe.options
@@ -77,7 +79,7 @@ class TransformersWorkload:
             look_at_parts(self._recipe).write(self._context.scratch)
 
     def spans(self, arm: str) -> bool:
-        """Whether all processes share an arm: those of layouts."""
+        """Return true if all processes share an arm, as in layouts."""
         return self._recipe.options.layout_of(arm) is not None
 
     def follow(self, order: Mapping[str, Any]) -> None:
@@ -93,12 +95,15 @@ class TransformersWorkload:
         return self._open(self._recipe, arm, None)
 
     def open_sized(self, arm: str, rows: int) -> Program:
-        """The arm in a batch of so many rows."""
+        """The arm in a batch with this number of rows."""
         options = replace(self._recipe.options, batch_size=rows)
         return open_program(replace(self._recipe, options=options), arm, None)
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
-        """Whether the arms agree, and facts; of one arm by itself, what it holds on its GPU."""
+        """Check that the arms agree, and gather facts.
+
+        For a single arm, measure its memory on the GPU.
+        """
         verifier = self._verifier()
         return verifier.gather() if arms == self._recipe.options.arms else verifier.look(arms[0])
 
@@ -113,7 +118,7 @@ class TransformersWorkload:
 
 
 def open_program(recipe: Recipe, arm: str, script: Script | None) -> Observed:
-    """The program of an arm; `script` are tokens for a generation to take in place of its own."""
+    """The program of an arm; a generation takes the tokens of `script` instead of the model's."""
     parts = make_parts(recipe, arm)
     if recipe.options.mode is Mode.GENERATION:
         return Generation(parts, script)

@@ -1,8 +1,9 @@
 """Drawing tokens by temperature, top-k and top-p, as `generate` does, from random numbers that can be drawn again.
 
-`torch.multinomial` of one sample divides the probabilities by exponential random numbers and takes the largest quotient
-(aten/native/Distributions.cpp): to sample is to be greedy about ``log p - log q``. So a token that was drawn is held against the
-model's own logits and the same random numbers, step by step, and has to be the best but for rounding.
+`torch.multinomial` of one sample divides the probabilities by exponential random numbers and takes
+the largest quotient (aten/native/Distributions.cpp): to sample is to be greedy about
+``log p - log q``. So a drawn token is checked with the model's own logits and the same random
+numbers, step by step. It has to be the best, up to rounding.
 """
 
 import torch
@@ -54,9 +55,11 @@ def noise(logits: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def gap(logits: Tensor, exponential: Tensor, token: Tensor, sampling: Sampling, *, slack: float) -> Tensor:
-    """How far a drawn token, int64 [rows, 1], is from what the logits and the random numbers make, in logits, fp32 [rows].
+    """Measure a drawn token's distance from the best one, in logits, fp32 [rows].
 
-    Infinite where top-k or top-p leave it out. A token at their edge, within `slack` (see `warped`), may be in or out.
+    The token is int64 [rows, 1]; the best one follows from the logits and the random numbers.
+    Infinite if top-k or top-p leave the token out. A token at their edge, within `slack` (see
+    `warped`), may be in or out.
     """
     certain, possible = (warped(logits, sampling, slack=edge) for edge in (-slack, slack))
     perturbed = exponential.log()

@@ -1,7 +1,8 @@
-"""The timed steps of inference and training, and what verification reads from the very same steps.
+"""The timed steps of inference and training, which verification reads, too.
 
-Inference is a forward pass in eval mode without gradients. A training step is zero-grad, forward, backward, optimizer; the
-gradients stay after it, so that they can be read without changing it. Inputs take turns.
+Inference is a forward pass in eval mode without gradients. A training step is zero-grad, forward,
+backward, optimizer. The gradients stay after it: they can be read without changing the step. Inputs
+take turns.
 """
 
 import math
@@ -34,7 +35,7 @@ FIRST_LOSS_SCALE = 2.0**10
 
 
 class Observed(Program, Protocol):
-    """A program that also tells verification what came of a step."""
+    """A program that also gives verification the results of a step."""
 
     model: nn.Module
     inputs: str
@@ -47,7 +48,10 @@ class Observed(Program, Protocol):
         """The parameters, themselves."""
 
     def observe(self, *, lightly: bool = False) -> Observation:
-        """Take the next step, as timed, and return what came of it, on the CPU; `lightly`: of what is large, its norm alone."""
+        """Take the next step, as timed, and return its results, on the CPU.
+
+        With `lightly`, only the norm of large tensors.
+        """
 
 
 class Inference(Fed):
@@ -66,7 +70,10 @@ class Inference(Fed):
         self._output: Any = None
 
     def step(self, mark: Mark) -> None:  # noqa: ARG002 - one part is the whole
-        """One forward pass. The output before it is let go first, so that no two of them are in the peak."""
+        """Run one forward pass.
+
+        The previous output is released first: the peak holds only one of them.
+        """
         self._output = None
         self._batch = next(self._feed.following)
         with self._parts.marking(self._batch), torch.no_grad(), self._autocast():
@@ -108,7 +115,7 @@ class Inference(Fed):
         return self._feed.refresh(seed, None if moved else self._batch, shaken)
 
     def told(self) -> State:
-        """What one pass of several in a step leaves."""
+        """Results of one of several passes in a step."""
         return tensors_of(self._output)
 
     def outputs(self) -> State:
@@ -197,7 +204,7 @@ class Training(Fed):
         return longest_memory(self._parts.recipe.options.optimizer, self._optimizer.param_groups)
 
     def known_updates(self) -> dict[str, Tensor]:
-        """What the optimizer makes of known gradients, from the weights that the model has."""
+        """The optimizer's updates by known gradients, from the weights that the model has."""
         return Shadow(self._parts.recipe.options, self.model).known_updates()
 
     def _changes(self, gradients: dict[str, Tensor]) -> dict[str, Change]:
@@ -238,7 +245,7 @@ class Training(Fed):
         return self._feed.refresh(seed, None if moved else self._batch, shaken)
 
     def told(self) -> State:
-        """What one step of several leaves."""
+        """Results of one of several steps."""
         return {"loss": self._loss}
 
     def outputs(self) -> State:
@@ -259,10 +266,10 @@ class Training(Fed):
 
 
 class EverySize:
-    """A step through the batches of every size, so that arms do the same work whatever the number of calls.
+    """A step through the batches of every size: arms do the same work with any number of calls.
 
-    Verification observes each size by itself, as a step of the program that this one is made of. Refereed, a step leaves what
-    came of each size.
+    Verification observes each size separately, as a step of the underlying program. In a refereed
+    call, a step leaves the results of each size.
     """
 
     parts: tuple[Part, ...] = ()
@@ -277,7 +284,7 @@ class EverySize:
         self.compiler, self.model, self.epsilon = program.compiler, program.model, program.epsilon
         self.learns, self.unrefereed, self.memory = program.learns, program.unrefereed, program.memory
 
-    def step(self, mark: Mark) -> None:  # noqa: ARG002 - parts of several sizes are no parts of one step
+    def step(self, mark: Mark) -> None:  # noqa: ARG002 - parts of several sizes do not make parts of one step
         """One step of each size."""
         for place in range(self._count):
             self._program.step(no_mark)
@@ -286,7 +293,7 @@ class EverySize:
                 self._left |= {f"outputs.{place}.{name}": value.detach().clone() for name, value in told}
 
     def observe(self, *, lightly: bool = False) -> Observation:
-        """What came of the next size."""
+        """Return the results of the next size."""
         return self._program.observe(lightly=lightly)
 
     def known_updates(self) -> dict[str, Tensor]:
@@ -301,7 +308,7 @@ class EverySize:
         """Nothing: inputs are drawn, and where a step begins is given."""
 
     def state(self) -> State:
-        """What the program computes from."""
+        """The tensors that the program computes from."""
         return self._program.state()
 
     def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
@@ -322,11 +329,11 @@ class EverySize:
         return self._program.weights()
 
     def results(self) -> State:
-        """Nothing: a step of several sizes is no step of one."""
+        """Return nothing: a step of several sizes differs from a step of one."""
         return {}
 
     def outputs(self) -> State:
-        """What came of each size; of a training also what the last one left."""
+        """The results of each size; of a training also those of the last one."""
         return {**(self._left or {}), **(self._program.outputs() if self.learns else {})}
 
     def resume(self) -> None:
@@ -336,7 +343,7 @@ class EverySize:
 
 
 def would_move(weight: Tensor, gradient: Tensor, lr: float) -> bool:
-    """Whether an update is beyond rounding: of the weight, and of the squared gradient that Adam keeps."""
+    """Return true if an update is beyond rounding: of the weight, and of Adam's square."""
     if not gradient.numel():
         return False  # a process may have nothing of a small weight that several share
     size, format_ = float(gradient.abs().max()), torch.finfo(weight.dtype)
@@ -345,7 +352,7 @@ def would_move(weight: Tensor, gradient: Tensor, lr: float) -> bool:
 
 
 def loss_of(output: Any, *, own: bool) -> Tensor:
-    """The model's own loss; for a bare model, which has none, a fixed projection of its main output stands in.
+    """The model's own loss; for a bare model, a fixed projection of its main output.
 
     Not its mean or its size: of a normalised output both are constant, and have no gradient.
     """
@@ -359,7 +366,10 @@ def loss_of(output: Any, *, own: bool) -> Tensor:
 
 
 def fingerprints(model: nn.Module) -> dict[str, tuple[float, float]]:
-    """Sum and norm of every parameter in fp64: what tells whether it moved, without a second copy in the peak."""
+    """Sum and norm of every parameter in fp64.
+
+    They show if it moved, without a second copy in the peak.
+    """
     with torch.no_grad():
         return {
             name: (float(value.sum(dtype=torch.float64)), float(torch.linalg.vector_norm(value, dtype=torch.float64)))

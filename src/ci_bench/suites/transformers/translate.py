@@ -1,6 +1,6 @@
-"""An arm's forward pass: the model itself, or what a candidate makes of it.
+"""An arm's forward pass: the model itself, or a candidate's translation of it.
 
-Translating happens in the first call and not before, so that its time is the latency of that call.
+Translating happens in the first call, so its time is the latency of that call.
 """
 
 import warnings
@@ -20,7 +20,7 @@ from ci_bench.suites.transformers.options import Candidate, Mode, Way
 from ci_bench.suites.user_code import resolve_backend
 
 OTHER_WAYS = ("none", "torchscript", "export", "export-strict", "overhead")
-"""What a candidate may name beside dynamo's backends."""
+"""Ways that a candidate may name in addition to dynamo's backends."""
 Forward = Callable[..., Any]
 """Takes a batch as keywords; returns what the model returns, or its tensors in their order."""
 
@@ -35,8 +35,8 @@ def forward_of(
 ) -> Forward:
     """The forward pass of an arm; `fixed` are arguments of every call.
 
-    `dynamic` is what `torch.compile` is told of shapes where the candidate says nothing. Sizes in which `batches` differ are
-    symbols of an export.
+    `dynamic` is the argument of `torch.compile` for candidates that leave it open. Sizes in which
+    `batches` differ are symbols of an export.
     """
     if candidate is None:
         return partial(model, **fixed)
@@ -48,9 +48,10 @@ def forward_of(
 def compiled(
     candidate: Candidate, function: Callable[..., Any], *, dynamic: bool | None = None, apart: str = ""
 ) -> Callable[..., Any]:
-    """A function under `torch.compile` with the candidate's arguments, `dynamic` where it has none; `apart` as in `kept_apart`.
+    """Compile a function with the candidate's arguments for `torch.compile`.
 
-    Where CUDA graphs may be behind it, each call begins a step: what the call before returned may be overwritten.
+    `dynamic` is for a candidate without it; `apart` as in `kept_apart`. If CUDA graphs may run it,
+    each call starts a step: it may overwrite the results of the previous call.
     """
     run = arms.compiled(candidate.compiled, function, dynamic=dynamic, whole=False, apart=apart)
     if not has_cuda_graphs(candidate):
@@ -64,23 +65,23 @@ def compiled(
 
 
 def has_cuda_graphs(candidate: Candidate | None) -> bool:
-    """Whether an arm may replay CUDA graphs, whose outputs live until the next replay."""
+    """Return true if an arm may replay CUDA graphs, whose outputs live until the next replay."""
     return candidate is not None and (candidate.backend == "cudagraphs" or candidate.mode in arms.MODES_WITH_CUDA_GRAPHS)
 
 
 def compiler_of(candidate: Candidate | None) -> Compiler:
-    """What the engine is told of an arm."""
+    """The compiler of an arm, for the engine."""
     if candidate is None:
         return Compiler.NONE
     return Compiler.DYNAMO if candidate.way is Way.DYNAMO else Compiler.OTHER
 
 
 def check_candidate(candidate: Candidate, mode: Mode) -> None:
-    """Find out before anything is timed whether a candidate can run in a mode.
+    """Check before timing that a candidate can run in a mode.
 
     Raises:
-        Unsupported: tracing and exporting are for a forward pass alone.
-        LookupError: there is no such backend.
+        Unsupported: tracing and exporting are only for a forward pass.
+        LookupError: the backend does not exist.
         ValueError: the backend takes no mode.
     """
     if candidate.way is not Way.DYNAMO:
@@ -131,7 +132,7 @@ class Translated:
 
 
 class _Positional(nn.Module):
-    """A model whose inputs are positional and whose outputs are a tuple of tensors, as tracing wants it."""
+    """A model with positional inputs whose outputs are a tuple of tensors, as tracing requires."""
 
     def __init__(self, model: nn.Module, names: tuple[str, ...], fixed: Mapping[str, Any]) -> None:
         super().__init__()

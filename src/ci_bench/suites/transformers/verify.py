@@ -1,11 +1,13 @@
-"""What is found out about a case beside its times: that the arms agree, and how large the model and its work are.
+"""Evidence on a case except its times: agreement of the arms, and the size of model and work.
 
-The timed programs themselves take the steps that are compared: same batch, same formats, same mode. The reference is the same
-program in fp64, from the same bytes. Every step of every arm begins from its own seed. One model lives at a time.
+The timed programs themselves take the compared steps: same batch, same formats, same mode. The
+reference is the same program in fp64, from the same bytes. Every step of every arm starts from its
+own seed. One model lives at a time.
 
-For the other side of a paired run: what the eager arm computed, outputs or logits, in training loss and gradients, and what the
-optimizer makes of known gradients (of the model's own, Adam makes whole updates of the rounding of tiny ones). Every observed
-step of a training begins from the same weights, so that all of them are comparable.
+For the other side of a paired run, the results of the eager arm are kept: outputs or logits, in
+training loss and gradients, and the optimizer's updates by known gradients. With the model's own
+gradients, Adam makes whole updates of the rounding of tiny ones. Every observed step of a training
+starts from the same weights, so all of them are comparable.
 """
 
 import logging
@@ -49,7 +51,10 @@ Open = Callable[[Recipe, str, Script | None], Observed]
 
 @dataclass(kw_only=True, slots=True)
 class Beginning:
-    """What a program begins with, looked at before its first step: digests of weights and inputs, and what its optimizer does."""
+    """Start of a program, read before its first step.
+
+    It has digests of weights and inputs, and the optimizer's updates by known gradients.
+    """
 
     recipe: Recipe
     words: Mapping[str, str] = field(default_factory=dict)
@@ -66,9 +71,9 @@ class Beginning:
         self.updates = program.known_updates() if isinstance(program, Training | EverySize) else {}
 
     def computed(self, eager: Observation, exact: Observation | None, shaken: Observation, last: Observation | None) -> Computed:
-        """What the eager arm computed, the truth where there is one, and what comes of shaken weights (see `shake_of`).
+        """Results of the eager arm, the truth if available, and results from shaken weights.
 
-        `last` is the first step once more, after all steps.
+        For these see `shake_of`. `last` is the first step once more, after all steps.
         """
         epsilon = self.recipe.options.precision.epsilon
         later = {} if last is None else {"last": last.values}
@@ -119,7 +124,10 @@ class Verifier:
         return Evidence(checks=checks, facts=facts, begun=self.begun)
 
     def look(self, arm: str) -> Evidence:
-        """What one arm by itself holds on its GPU. On the CPU its resident size says it all, and that is the engine's to tell."""
+        """Measure the memory of a single arm on its GPU.
+
+        On the CPU its resident size shows it all, and the engine reports that.
+        """
         device, options = self.context.device, self.recipe.options
         if not options.memory:
             return Evidence()
@@ -138,7 +146,10 @@ class Verifier:
         return Evidence(metrics=(PROCESS_VRAM.of(arm, taken, lane=Lane.COUNTERS),), facts=facts)
 
     def _timeline(self, arm: str, program: Observed) -> dict[str, Fact]:
-        """Record one steady step. The events are kept beside the results, the lines at the peak in them."""
+        """Record one steady step.
+
+        The events are kept next to the results, the lines at the peak in them.
+        """
         timeline = Timeline(self.context.device)
         with timeline.record():
             program.step(nothing)
@@ -147,9 +158,10 @@ class Verifier:
         return {f"step_peak_bytes_{_plain(arm)}": peak, f"step_peak_lines_{_plain(arm)}": told_sites(sites)[:1000]}
 
     def _compare(self, arms: tuple[str, ...]) -> tuple[Check, ...]:
-        """Each candidate against the reference in fp64; eager runs, one from shaken weights, say what rounding does.
+        """Compare each candidate with the reference in fp64.
 
-        Without dropout even where it is timed with it: no compiler draws the random numbers that eager draws.
+        Eager runs, one from shaken weights, show the effect of rounding. Dropout is off even if it
+        is on in timing: no compiler draws the random numbers that eager draws.
         """
         recipe = replace(self.recipe, options=replace(self.recipe.options, dropout=False))
         try:
@@ -173,7 +185,10 @@ class Verifier:
         return (*held, *self._rows_alone(reference))
 
     def _rows_alone(self, reference: Reference) -> tuple[Check, ...]:
-        """Whether eager's ragged prompts are what each is by itself: of the candidates it only says how far rounding goes."""
+        """Compare eager's ragged prompts with the same prompts one by one.
+
+        For the candidates they only show the effect of rounding.
+        """
         options = self.recipe.options
         if options.mode is not Mode.GENERATION or not options.ragged or reference.exact is reference.eager:
             return ()
@@ -192,7 +207,10 @@ class Verifier:
         return [check, really_compiled(arm)] if compiled else [check]
 
     def observe_along(self, arm: str) -> None:
-        """In a rank that is not the first: the steps of an arm that all share. What they leave is rank 0's to judge."""
+        """Take the steps of a shared arm in a rank other than the first.
+
+        Rank 0 judges the results.
+        """
         self._seen(replace(self.recipe, options=replace(self.recipe.options, dropout=False)), arm, None)
 
     def _seen(self, recipe: Recipe, arm: str, script: Script | None) -> Observation:
@@ -207,7 +225,7 @@ class Verifier:
         return seen
 
     def _note(self, arm: str, words: Mapping[str, str], seen: Observation) -> None:
-        """Note the first call of an arm. What it leaves is random where it is timed with dropout."""
+        """Note the first call of an arm. Its results are random if it is timed with dropout."""
         options = self.recipe.options
         compared = options.mode is not Mode.GENERATION and not options.dynamic
         call = read_call(words, _of_first(seen) if compared else {})
@@ -215,17 +233,17 @@ class Verifier:
 
     @property
     def steps(self) -> int:
-        """How many steps are compared: every batch that takes turns."""
+        """The number of compared steps: every batch that takes turns."""
         return max(STEPS, self.batches)
 
     @property
     def batches(self) -> int:
-        """How many batches take turns, or are the sizes of one step."""
+        """The number of batches that take turns, or are the sizes of one step."""
         options = self.recipe.options
         return len(SHARES) if options.dynamic else options.prepared_inputs
 
     def _keep_alone(self) -> tuple[Check, ...]:
-        """What the only arm of a case computes is held against the other side's, though no other arm is."""
+        """Keep the results of a case's only arm, to be compared with the other side's."""
         recipe = replace(self.recipe, options=replace(self.recipe.options, dropout=False))
         exact, script = None, None
         try:
@@ -238,9 +256,10 @@ class Verifier:
         return self._rows_alone(reference)
 
     def _keep(self, recipe: Recipe, exact: Observation | None, script: Script | None) -> tuple[Reference, float]:
-        """Observe the eager arm, once from shaken weights, and keep what it computes for the other side.
+        """Observe the eager arm, once from shaken weights, and keep its results for the other side.
 
-        Returns what candidates are held against (eager itself where there is no fp64), and the optimizer's memory.
+        Returns the reference for candidates (eager itself without fp64), and the optimizer's
+        memory.
         """
         begun = Beginning(recipe=recipe)
         last: list[Observation] = []
@@ -262,11 +281,12 @@ class Verifier:
         look: Callable[[Observed], None] = lambda _: None,
         take_last: Callable[[Observation], None] | None = None,
     ) -> tuple[Observation, Script | None, float]:
-        """All that came of the first steps. For a generation the tokens, too: the other arms take the same.
+        """Observe all results of the first steps, and for a generation its tokens.
 
-        Of a training's later batches, losses and the norms of gradients: gradients of a large model fill the memory. The last
-        value is the optimizer's memory. `look` sees the program before its first step, and `take_last` is given the first step
-        once more, after all others.
+        The other arms take the same tokens. Of a training's later batches, only losses and the
+        norms of gradients are kept: gradients of a large model fill the memory. The last value is
+        the optimizer's memory. `look` sees the program before its first step, and `take_last` is
+        given the first step once more, after all others.
         """
         program = self.open_program(recipe, arm, script)
         look(program)
@@ -311,7 +331,7 @@ class Verifier:
 
 
 def _of_first(seen: Observation) -> dict[str, Tensor]:
-    """What the first step left."""
+    """Results of the first step."""
     return {name: value for name, value in seen.values.items() if name.endswith("(step 1)")}
 
 
