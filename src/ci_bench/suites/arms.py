@@ -137,7 +137,7 @@ def arguments_of(word: str | Mapping[str, Any], usual: Mapping[str, Any]) -> dic
 def listed_arms(
     options: Mapping[str, Any], place: str, *, instead_of: str, without: Iterable[Experiment] = ()
 ) -> tuple[CompiledArm, ...]:
-    """The arms that an entry at `place` lists, as its `compile` has them; none where it has no `arms`.
+    """The arms that an entry at `place` lists, as its `compile` has them; none if it has no `arms`.
 
     Raises:
         BadConfig: an arm is there twice, has an argument that its backend lacks, or a word that is misspelt; the suite can't run
@@ -152,7 +152,7 @@ def listed_arms(
 def compiled_backends(
     backends: Sequence[str], options: Mapping[str, Any], place: str, *, without: Iterable[Experiment] = ()
 ) -> tuple[CompiledArm, ...]:
-    """The backends of an entry as its `compile` has them. Raises `BadConfig` where one lacks an argument."""
+    """The backends of an entry as its `compile` has them. Raises `BadConfig` if one lacks an argument."""
     arms = tuple(read_arm({"backend": backend}, options.get("compile")) for backend in backends)
     faults = dict.fromkeys(fault for arm in arms for fault in arm_faults(arm))
     if faults:

@@ -421,7 +421,7 @@ class Suite(Protocol):
     preload: tuple[str, ...]
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """Turn one entry of the configuration into cases. Raises `BadConfig` where options contradict each other."""
+        """Turn one entry of the configuration into cases. Raises `BadConfig` if options contradict each other."""
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
         """The worker jobs of a case, in order."""

@@ -112,7 +112,7 @@ class Part:
 
 
 def parts_of(rows: int, count: int) -> tuple[Part, ...]:
-    """All parts of a batch. Raises `Unsupported` where one would have no row."""
+    """All parts of a batch. Raises `Unsupported` if one would have no row."""
     if rows < count:
         raise Unsupported(f"{rows} rows are too few for {count} processes; use a larger `batch_size`")
     return tuple(Part(rows=rows, rank=rank, count=count) for rank in range(count))

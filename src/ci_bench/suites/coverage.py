@@ -32,12 +32,12 @@ class Coverage:
 
     @property
     def of_operators(self) -> float | None:
-        """The share of operators that ran inside graphs, 0 to 1; `None` where there was no operator."""
+        """The share of operators that ran inside graphs, 0 to 1; `None` if there was no operator."""
         return self.captured / self.operators if self.operators else None
 
     @property
     def of_time(self) -> float | None:
-        """The share of the operators' time, 0 to 1; `None` where they took none."""
+        """The share of the operators' time, 0 to 1; `None` if they took none."""
         return self.captured_us / self.operators_us if self.operators_us > 0 else None
 
 

@@ -76,7 +76,7 @@ class Draws:
 
 
 def distance(one: Left, other: Left, name: str) -> float:
-    """The 2-norm of a tensor's difference; infinite where it is missing or of another shape."""
+    """The 2-norm of a tensor's difference; infinite if it is missing or of another shape."""
     if name not in one or name not in other or one[name].shape != other[name].shape:
         return math.inf
     return float(torch.linalg.vector_norm((one[name].double() - other[name].double()).nan_to_num()))

@@ -75,7 +75,7 @@ class Captured:
         """The file that runs, once it is made or loaded."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's outputs. Raises `Unsupported` where it cannot be captured."""
+        """The module's outputs. Raises `Unsupported` if it cannot be captured."""
         if self._run is None:
             loaded = self._loaded()
             self._run = self._made(args, kwargs) if loaded is None else loaded
@@ -103,7 +103,7 @@ class Captured:
         return (Check(name=PACKAGE, arm=name, outcome=Outcome.PASS, detail=detail),)
 
     def _loaded(self) -> Call | None:
-        """The kept file, ready to run; none where it has to be made."""
+        """The kept file, ready to run; none if it has to be made."""
         told = self._path.with_suffix(".json")
         if self._experiment not in KEPT or not told.is_file() or _is_cold():
             return None
@@ -207,7 +207,7 @@ class Captured:
 
     @contextmanager
     def _keeping(self) -> Iterator[None]:
-        """Raises `Unsupported` where torch compiles, and cannot keep what it compiled."""
+        """Raises `Unsupported` if torch compiles, and cannot keep what it compiled."""
         from torch._dynamo.exc import PackageError
 
         try:
@@ -219,7 +219,7 @@ class Captured:
             raise Unsupported(f"{self._arm.name}: torch cannot keep what it compiles of this model: {reason}") from error
 
     def _keep_cached(self) -> None:
-        """Write all that torch would keep of the model. Raises `Unsupported` where that is nothing."""
+        """Write all that torch would keep of the model. Raises `Unsupported` if that is nothing."""
         from torch._dynamo.package import DiskDynamoStore
         from torch._dynamo.precompile_context import PrecompileContext
 

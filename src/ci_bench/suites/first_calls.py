@@ -161,7 +161,7 @@ class Begins(Program, Protocol):
 def reader_of(program: Program) -> Callable[[], FirstCall] | None:
     """Read what a program that was not called yet computes from; returns what reads its first call, once that was made.
 
-    `None` where the program lacks what `Begins` has.
+    `None` if the program lacks what `Begins` has.
     """
     if not all(hasattr(program, name) for name in ("operands", "weights", "results")):
         return None

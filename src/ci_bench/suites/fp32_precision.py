@@ -33,7 +33,7 @@ def effective_precision() -> dict[str, str]:
 
 
 def _settings() -> dict[str, Any]:
-    """The places of the newer interface, the general before the particular; none where this torch lacks it."""
+    """The places of the newer interface, the general before the particular; none if this torch lacks it."""
     cudnn: Any = torch.backends.cudnn
     places = {"matmul": torch.backends.cuda.matmul, "cudnn": cudnn}
     places |= {kind: getattr(cudnn, kind) for kind in ("conv", "rnn") if hasattr(cudnn, kind)}

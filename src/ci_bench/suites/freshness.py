@@ -169,7 +169,7 @@ def altered(target: Any, values: Any, seed: int, *, rows: int | None, whole: boo
 
 
 def part_of(value: Tensor, coin: torch.Generator, *, row: int | None = None, independent: bool = False) -> tuple[Any, ...] | None:
-    """An index of a random part of at most `_FEW` elements; `None` where a part would make no valid whole.
+    """An index of a random part of at most `_FEW` elements; `None` if a part would make no valid whole.
 
     Integers of a `row` may belong together, and of no row all of them may, unless elements are `independent` draws.
     """

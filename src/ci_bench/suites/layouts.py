@@ -144,7 +144,7 @@ def counts_of(options: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def shared_models(options: Mapping[str, Any], place: str, *, instead_of: Sequence[str]) -> tuple[Layout, ...]:
-    """The layouts of an entry at `place` whose models are trained by several processes; none where it has no `layouts`.
+    """The layouts of an entry at `place` whose models are trained by several processes; none if it has no `layouts`.
 
     Raises:
         BadConfig: they do not fit together, or with what else the entry says: `instead_of` are the options that they stand for.

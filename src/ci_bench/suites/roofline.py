@@ -225,7 +225,7 @@ def _bandwidth_facts(work: Work, device: str) -> dict[str, Fact]:
 
 
 def bandwidth_of(gpu: str) -> float | None:
-    """Bytes per second by a GPU's name; `None` where it is not known. A slice of one (MIG) has an unknown share."""
+    """Bytes per second by a GPU's name; `None` if it is not known. A slice of one (MIG) has an unknown share."""
     if "MIG" in gpu:
         return None
     return next((rate * TERA for pattern, rate in BANDWIDTHS if re.search(pattern, gpu)), None)
@@ -250,7 +250,7 @@ def _seconds(call: Callable[[], object]) -> float:
 
 
 def peak_flops_per_s(device: str, precision: str) -> float | None:
-    """The dense peak of the device in the format of the precision's matrix products; `None` where it is not known."""
+    """The dense peak of the device in the format of the precision's matrix products; `None` if it is not known."""
     if not device.startswith("cuda"):
         return None
     return peak_of(torch.cuda.get_device_name(device), precision)

@@ -80,7 +80,7 @@ def gathered(values: Sequence[float], count: int, device: str) -> list[list[floa
 
 
 def unsharded(value: Tensor) -> Tensor:
-    """A tensor as one process would have it. A collective where it is sharded."""
+    """A tensor as one process would have it. A collective if it is sharded."""
     full = getattr(value, "full_tensor", None)
     whole: Tensor = value if full is None else full()
     return whole

@@ -87,7 +87,7 @@ def check_dynamic(
 
 
 def limits_of(size: Any, options: Mapping[str, Any], sizes: Sequence[Any], place: str) -> SizeLimits | None:
-    """The limits of the search that a case's `size` asks for; `None` where it is given. `sizes` are all of the entry's.
+    """The limits of the search that a case's `size` asks for; `None` if it is given. `sizes` are all of the entry's.
 
     Raises:
         BadConfig: the entry has limits, and no case searches.

@@ -70,7 +70,7 @@ def count(argv: Sequence[str], place: Place, *, asked: Counting, timeout_s: floa
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Counter:
-    """A tool: why it cannot count here (empty where it can), and the instructions of one run."""
+    """A tool: why it cannot count here (empty if it can), and the instructions of one run."""
 
     lacking: Callable[[Place], str]
     count: Callable[[Sequence[str], Place, float, Sequence[int]], int]

@@ -106,7 +106,7 @@ def printable(name: str) -> str:
 
 
 def leftovers_check(arm: str, runs: Iterable[Ended]) -> Check | None:
-    """Judge what watched runs of one arm left behind; `None` where they left nothing."""
+    """Judge what watched runs of one arm left behind; `None` if they left nothing."""
     worst = max((run for run in runs if run.left), key=lambda run: run.worked_s, default=None)
     if worst is None:
         return None

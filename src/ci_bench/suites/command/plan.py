@@ -24,7 +24,7 @@ class CommandSuite:
     preload: tuple[str, ...] = ()
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """One case. Raises `BadConfig` where options contradict each other."""
+        """One case. Raises `BadConfig` if options contradict each other."""
         parsed = parse(options)
         return (
             Case(

@@ -253,7 +253,7 @@ class _Guard(threading.Thread):
         self.join()
 
     def why(self, timeout_s: float) -> str:
-        """Why it was ended; empty where it was not."""
+        """Why it was ended; empty if it was not."""
         if self._loud:
             return f"printed more than {MOST_OUTPUT_BYTES >> 20} MiB and was ended"
         return f"was ended after {timeout_s:g} s (its timeout_s)" if self.late else ""
@@ -293,7 +293,7 @@ def show_tail(place: Place) -> None:
 
 
 def find_cause(text: str) -> str:
-    """The line of what a command said last that says why it failed; empty where it said nothing.
+    """The line of what a command said last that says why it failed; empty if it said nothing.
 
     That is the last line, as a rule. Launchers of several processes end with a report between rulers instead: then it is what
     the first worker to fail raised, or how it ended.

@@ -118,7 +118,7 @@ def _holes(signal: str, values: Sequence[float | None]) -> list[NonFinite]:
 
 
 def step_times(ranks: Ranks, stamps: Sequence[float] = ()) -> tuple[tuple[float, ...], ...]:
-    """Seconds of each step of each rank; empty where nothing tells them.
+    """Seconds of each step of each rank; empty if nothing tells them.
 
     They are what the records say that steps took, else the differences of their clock, else those of when each line came
     (`stamps`): then the first step has no beginning, and is left out.

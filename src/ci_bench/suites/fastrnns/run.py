@@ -74,7 +74,7 @@ def settings(options: Options) -> Iterator[Setting]:
 
 
 def apply_knobs(options: Options) -> None:
-    """Set them. Raises `Unsupported` where this torch lacks one of them."""
+    """Set them. Raises `Unsupported` if this torch lacks one of them."""
     for name, value in settings(options):
         knob = getattr(torch._C, name, None)  # noqa: SLF001 - TorchScript has no public way to set these
         if knob is None:
@@ -90,7 +90,7 @@ ROUNDS_BEFORE = 2
 
 
 def open_workload(case: Case, context: Context) -> "RnnWorkload":
-    """The workload of one case. Raises `Unsupported` where this machine or this torch cannot run the variant."""
+    """The workload of one case. Raises `Unsupported` if this machine or this torch cannot run the variant."""
     job = parse_job(case.params)
     _require(job, context.device)
     set_fp32_precision(tf32=job.options.allow_tf32)

@@ -13,7 +13,7 @@ LENGTH = 16
 
 
 def digest_of(source: str, function: str) -> str:
-    """The digest of a benchmark's code, without its decorators; empty where the file has no such function.
+    """The digest of a benchmark's code, without its decorators; empty if the file has no such function.
 
     `function` is the benchmark's name in the file, with its class in front where it is a method.
     """

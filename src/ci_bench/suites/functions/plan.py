@@ -216,7 +216,7 @@ def _read(folder: Path, file: str) -> tuple[Declaration, ...] | None:
 
 
 def source_of(folder: Path, file: str) -> str:
-    """The text of a file of the tree. Raises `BadConfig` where it cannot be read."""
+    """The text of a file of the tree. Raises `BadConfig` if it cannot be read."""
     try:
         with (folder / file).open("rb") as stream:
             content = stream.read(MOST_BYTES + 1)

@@ -264,7 +264,7 @@ def _numpy() -> Any:
 
 
 def _as_array(value: Any) -> Any:
-    """A value as a NumPy array where it is one, or another library's array; `None` where it is not."""
+    """A value as a NumPy array where it is one, or another library's array; `None` if it is not."""
     numpy = _numpy()
     if numpy is None:
         return None

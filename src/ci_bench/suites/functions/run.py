@@ -28,7 +28,7 @@ from ci_bench.suites.roundings import watch_roundings
 
 
 def open_workload(case: Case, context: Context) -> "FunctionWorkload":
-    """The workload of one case. Raises `BadBenchmark` where this side's files have no such case."""
+    """The workload of one case. Raises `BadBenchmark` if this side's files have no such case."""
     found = find(case)
     return FunctionWorkload(case, context, *found)
 

@@ -143,7 +143,7 @@ def _first(bench: Bench, arm: str, draw: Draw, mode: Roundings) -> dict[str, Ten
 
 
 def _truth(bench: Bench, arm: str, draw: Draw, plain: Mapping[str, Tensor], epsilon: float) -> Mapping[str, Tensor] | None:
-    """The same in fp64; `None` where the arm does not take that, or makes something else of it."""
+    """The same in fp64; `None` if the arm does not take that, or makes something else of it."""
     try:
         with bench.opened(arm, draw) as built:
             wide = built.take()
@@ -418,7 +418,7 @@ def _how(before: Mapping[str, Tensor], after: Mapping[str, Tensor], found: Agree
 def _jump(found: Agreement, expected: Expected) -> str:
     """Of values that tell nothing: the element that one rounding of its inputs moves most in the reference itself, if it jumps.
 
-    With a way out; empty where nothing jumps.
+    With a way out; empty if nothing jumps.
     """
     if found.outcome is not Outcome.UNKNOWN:
         return ""

@@ -69,7 +69,7 @@ def look_at_parts(options: Options, load: Callable[[], Loaded], device: str) -> 
 
 
 def _exact(options: Options, load: Callable[[], Loaded], device: str) -> Placed | None:
-    """The model in fp64; `None` where it has no such forward pass."""
+    """The model in fp64; `None` if it has no such forward pass."""
     try:
         exact = place(options, load(), device=device, exact=True)
         _left(exact, exact.samples[0].args, exact.samples[0].kwargs, exact.samples[0].target)

@@ -57,7 +57,7 @@ class _Drawing:
         return draws
 
     def slopes(self) -> list[float]:
-        """The ratios of slopes under some seeds; none where a step has no loss, or another one each time from the same seed."""
+        """The ratios of slopes under some seeds; none if a step has no loss, or another one each time from the same seed."""
         ratios = []
         for seed in range(OF_SLOPES, OF_SLOPES + SLOPES):
             one, again = self.draw(seed), self.draw(seed)

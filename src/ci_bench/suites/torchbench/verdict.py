@@ -131,7 +131,7 @@ class Judge:
     _claimed: dict[int, Computed] = field(default_factory=dict)
 
     def eager_repeats(self) -> Answer | None:
-        """`None` where the eager runs agree; else why candidates cannot be judged.
+        """`None` if the eager runs agree; else why candidates cannot be judged.
 
         Not through the truth: a model that draws other numbers each time is far from it, too. Kernels that add up in any order
         may differ in the last digits of the largest tensor of a kind. A model that keeps something that cannot be put back agrees

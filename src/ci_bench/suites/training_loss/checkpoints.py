@@ -35,7 +35,7 @@ class Shelf:
     def save(
         self, arm: str, model: nn.Module, optimizer: torch.optim.Optimizer, names: Mapping[str, str], ranks: Ranks | None
     ) -> None:
-        """Save this process's part. A collective where several `ranks` share the training."""
+        """Save this process's part. A collective if several `ranks` share the training."""
         self.of(arm).mkdir(parents=True, exist_ok=True)
         if self.options.save is not None:
             load_named(self.options.save, option="checkpoint.save")(model, optimizer, self.of(arm))

@@ -59,7 +59,7 @@ class Whole(nn.Module):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
-    """The rows of one rank, and the weight of their mean loss: ranks' weights average to one. 0 where it has no rows."""
+    """The rows of one rank, and the weight of their mean loss: ranks' weights average to one. 0 if it has no rows."""
 
     batch: Batch
     weight: float

@@ -50,7 +50,7 @@ class TrainingLoss:
     preload: tuple[str, ...] = ("torch", *COMPILING)
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """One case per precision and number of processes. Raises `BadConfig` where two arms would be the same."""
+        """One case per precision and number of processes. Raises `BadConfig` if two arms would be the same."""
         place = f"suites.training_loss.{options.get('name', Options().name)}"
         _check_compiled(options, place)
         _check_layouts(options, place)

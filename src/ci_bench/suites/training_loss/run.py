@@ -35,7 +35,7 @@ AMPERE = 8
 
 
 def open_workload(case: Case, context: Context) -> "TrainingWorkload":
-    """The workload of one case. Raises `Unsupported` where the device lacks the precision."""
+    """The workload of one case. Raises `Unsupported` if the device lacks the precision."""
     options = parse(case.params)
     _require(options.precision, context.device)
     set_fp32_precision(tf32=options.precision is Precision.TF32)

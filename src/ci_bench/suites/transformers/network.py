@@ -46,7 +46,7 @@ def stored_path(model: Model) -> str:
 
 
 def meant(name: str, known: Sequence[str], cutoff: float = 0.6) -> str:
-    """The end of a sentence: what was probably meant; empty where nothing is near."""
+    """The end of a sentence: what was probably meant; empty if nothing is near."""
     near = difflib.get_close_matches(name, known, 1, cutoff)
     return f"; did you mean {near[0]}?" if near else ""
 

@@ -111,7 +111,7 @@ class Parts:
         return forward_of(candidate, self.model, self.fixed, dynamic=self.symbols, batches=self.batches)
 
     def whole(self, step: Callable[..., Tensor]) -> Callable[..., Tensor] | None:
-        """A whole step as the candidate compiles it; `None` where it does not."""
+        """A whole step as the candidate compiles it; `None` if it does not."""
         if self.candidate is None or not self.candidate.whole:
             return None
         return compiled(self.candidate, step, dynamic=self.symbols)

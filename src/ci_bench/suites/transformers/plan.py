@@ -71,7 +71,7 @@ class Transformers:
     )
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """One case for each point of the grid. Raises `BadConfig` where a model is unknown or options contradict each other."""
+        """One case for each point of the grid. Raises `BadConfig` if a model is unknown or options contradict each other."""
         place = f"suites.transformers.{options['name']}" if "name" in options else "suites.transformers"
         models = resolve_models(options.get("model", list(DEFAULT_MODELS)), place)
         _check(options, place)

@@ -31,7 +31,7 @@ LOSS = "loss"
 
 
 def look_at_parts(recipe: Recipe) -> Found:
-    """Find out how the losses of parts of a batch make that of the whole. Raises `Unsupported` where they do not."""
+    """Find out how the losses of parts of a batch make that of the whole. Raises `Unsupported` if they do not."""
     options = recipe.options
     parts = make_parts(replace(recipe, options=replace(options, dropout=False), exact=True), REFERENCE_ARM)
     own, rows = task_of(parts.model) is not None, options.batch_size

@@ -31,7 +31,7 @@ AMPERE = 8
 
 
 def open_workload(case: Case, context: Context) -> "TransformersWorkload":
-    """The workload of one case. Raises `Unsupported` where the device lacks the precision."""
+    """The workload of one case. Raises `Unsupported` if the device lacks the precision."""
     options = parse(case.params)
     if options.largest is not None and context.largest_batch is not None:
         options = replace(options, batch_size=context.largest_batch)

@@ -63,7 +63,7 @@ class Found:
 
 
 def collect(file: str, module: ModuleType) -> tuple[Collected, ...]:
-    """The benchmarks of a module that was imported. Raises `BadConfig` where parameters contradict each other."""
+    """The benchmarks of a module that was imported. Raises `BadConfig` if parameters contradict each other."""
     caches: dict[Any, Any] = {}
     found = [
         Found(file=file, module=module, owner=owner, function=function, caches=caches) for owner, function in _functions(module)

@@ -139,7 +139,7 @@ def as_called(call: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def still_callable(call: Callable[[], Any], place: str, what: str) -> None:
-    """Call it once, after what made it has returned. Raises `NotMeasured` where it needs something that is gone by then."""
+    """Call it once, after what made it has returned. Raises `NotMeasured` if it needs something that is gone by then."""
     try:
         call()
     except (NotMeasured, Unsupported):

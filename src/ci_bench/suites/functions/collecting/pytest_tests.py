@@ -138,7 +138,7 @@ def _opened(session: Session, item: Any, place: str) -> Generator[Callable[[], A
 
 
 def _run(item: Any, place: str) -> None:
-    """The test, after its fixtures. Raises `Unsupported` where it is skipped, `NotMeasured` where it fails."""
+    """The test, after its fixtures. Raises `Unsupported` if it is skipped, `NotMeasured` if it fails."""
     import pytest
 
     if not item._request:  # noqa: SLF001 - as pytest's own runner starts a test again

@@ -21,7 +21,7 @@ TOKENS = "sequence_length"
 
 
 def load(options: Options, _: str) -> Loaded:
-    """Build a model from its configuration. Raises `LookupError` where this transformers has no such class or setting."""
+    """Build a model from its configuration. Raises `LookupError` if this transformers has no such class or setting."""
     listed = HUGGINGFACE[options.model]
     given = dict(options.settings.model_options)
     tokens = int(given.pop(TOKENS, listed.tokens))

@@ -34,7 +34,7 @@ class Loaded:
     `loss` of `None` asks for a random projection of the outputs: a mean has no gradient behind a normalisation. `batch_size` is
     `None` where rows mean nothing. `batched` says whether every tensor whose first dimension is the batch size can be cut
     along it; `rows` are the sizes of the samples where they differ. `sequence` is the size of dimension 1 of
-    what has a sequence, `None` where the source does not say. `train_mode` of `None` follows the case's mode.
+    what has a sequence, `None` if the source does not say. `train_mode` of `None` follows the case's mode.
     """
 
     module: nn.Module
@@ -52,7 +52,7 @@ class Loader(Protocol):
     """A source of models, in the worker. Same seed, same bytes."""
 
     def __call__(self, options: Options, device: str) -> Loaded:
-        """The model of the case. Raises `Unsupported` where it cannot run here by its own word."""
+        """The model of the case. Raises `Unsupported` if it cannot run here by its own word."""
 
 
 def as_sample(inputs: Any, target: Any = None) -> Sample:
@@ -69,7 +69,7 @@ def leading_rows(sample: Sample) -> int | None:
 
 
 def optional(package: str) -> Any:
-    """A package that ci-bench does not ask for. Raises `ImportError` where it is not installed."""
+    """A package that ci-bench does not ask for. Raises `ImportError` if it is not installed."""
     return importlib.import_module(package)
 
 
