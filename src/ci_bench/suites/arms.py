@@ -23,7 +23,7 @@ MODES = tuple(MODE_OPTIONS)
 """The modes of `torch.compile`, which only inductor has."""
 MODES_WITH_CUDA_GRAPHS = frozenset({"reduce-overhead", "max-autotune"})
 MOST_OF_A_NAME = 80
-"""Characters of an arm's name; what is longer ends in a digest."""
+"""Characters of an arm's name; a longer name ends in a digest."""
 
 
 class Experiment(StrEnum):
@@ -78,7 +78,7 @@ class CompiledArm:
 
     @property
     def name(self) -> str:
-        """The name of the arm, which tells all that is not the default: ``inductor+max-autotune``."""
+        """The name of the arm, with everything except defaults: ``inductor+max-autotune``."""
         shapes = {None: "", True: "dynamic-shapes", False: "static-shapes"}[self.dynamic]
         whole = "fullgraph" if self.fullgraph else ""
         autograd = "compiled-autograd" if self.compiled_autograd else ""
@@ -90,7 +90,7 @@ class CompiledArm:
         return Experiment(self.backend) if self.backend in set(Experiment) else None
 
     def as_params(self) -> dict[str, Any]:
-        """The arm as `read_arm` reads it: backend and mode, and of the rest what is not the default."""
+        """The arm as `read_arm` reads it: backend, mode, and all other values except defaults."""
         default = CompiledArm()
         rest = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in {"backend", "mode", "options"}}
         given = {name: value for name, value in rest.items() if value != getattr(default, name)}
@@ -104,7 +104,7 @@ def arm_name(backend: str) -> str:
 
 
 def joined(*marks: str | None) -> str:
-    """An arm's name of its marks; empty ones are left out, and what is too long ends in a digest of the whole."""
+    """Return an arm's name made of its marks, without empty ones; a long name ends in a digest."""
     whole = "+".join(mark for mark in marks if mark)
     return whole if len(whole) <= MOST_OF_A_NAME else f"{whole[: MOST_OF_A_NAME - 9]}+{sha256(whole.encode()).hexdigest()[:8]}"
 
@@ -268,9 +268,10 @@ def backend_of(arm: CompiledArm) -> str | Callable[..., Any]:
 
 
 def kept_apart(backend: str | Callable[..., Any], apart: str) -> str | Callable[..., Any]:
-    """A backend whose graphs dynamo keeps from other arms in the same process; as it is, where there is nothing to say `apart`.
+    """A backend whose graphs dynamo keeps from other arms in the same process.
 
-    Dynamo finds what it has compiled by code, guards and backend, and knows nothing of a setting that was another one then.
+    It stays as it is without an `apart`. Dynamo looks compiled code up by code, guards and backend,
+    and ignores settings that differed then.
     """
     if not apart:
         return backend
@@ -328,7 +329,7 @@ def fail_beyond_limit() -> None:
 
 
 def without_cuda_graphs(modes: Mapping[str, str | None], device: str) -> dict[str, str]:
-    """The fact `no_cuda_graphs` of a case, where the modes of its arms (by arm) ask for what its device lacks."""
+    """The fact `no_cuda_graphs` of a case, if arms (by mode) need graphs that its device lacks."""
     asking = [arm for arm, mode in modes.items() if mode in MODES_WITH_CUDA_GRAPHS]
     if not asking or device.startswith("cuda"):
         return {}

@@ -50,23 +50,23 @@ class StageKind(StrEnum):
     SEEDS = "seeds"
     """Train over seeds; only if the sides start from other weights: only seeds compare these."""
     ROUNDING = "rounding"
-    """Measure more of what rounding does to a training; only where what `verify` measured leaves a side's parity in doubt."""
+    """Measure more rounding of a training; only if `verify` leaves a side's parity in doubt."""
     TIME = "time"
     """Time all arms in turns."""
     ALONE = "alone"
     """Run one arm in its own process: peak memory and compile latency."""
     RUN = "run"
-    """Run what measures itself, and read what it says."""
+    """Run a tool that measures itself, and read its output."""
     EXPLAIN = "explain"
-    """Find out what one arm's step consists of. The engine's own, after the last launch; no suite plans it."""
+    """Break down one arm's step. The engine's own, after the last launch; no suite plans it."""
 
 
 ASKED = frozenset({StageKind.SEEDS, StageKind.ROUNDING})
-"""The kinds that take place only where the judge asks for them."""
+"""The kinds that take place only on request of the judge."""
 UNTIMED = ASKED | {StageKind.VERIFY}
 """The kinds that compute, and time nothing."""
 ONCE = UNTIMED | {StageKind.PREPARE, StageKind.SIZE}
-"""The kinds of which one stage is enough for a case: they bring no samples to replicate, and what is sampled needs them."""
+"""The kinds that need one stage per case: samples depend on them, and they bring none."""
 
 
 class Cache(StrEnum):
@@ -142,7 +142,7 @@ def keep_nothing(_: Computed) -> None:
 
 
 Claim = Callable[[str, str, Mapping[str, Any], Computed], None]
-"""Takes the name of a check, an arm, what it computed, and what the reference computed of the same inputs."""
+"""Takes the name of a check, an arm, its results, and the reference's for the same inputs."""
 
 
 def claim_nothing(_check: str, _arm: str, _seen: Mapping[str, Any], _expected: Computed) -> None:
@@ -183,9 +183,9 @@ class Context:
     They are compared with base's. The tensors are read before it returns. The last call counts.
     """
     claim: Claim = claim_nothing
-    """Called in `verify` with what passes a check by the rule of numbers. The tensors are read before it returns.
+    """Called in `verify` with results that pass the rule of numbers, which are compared again.
 
-    A process without code of the tree compares them again. The worse answer counts.
+    Tensors are read before it returns. No code of the tree takes part. The worse answer counts.
     """
     cuda_graph: bool = False
     """True if the timed steps of every arm are built for, and captured in, CUDA graphs."""
@@ -225,7 +225,7 @@ class Evidence:
 
 
 class Unsupported(Exception):  # noqa: N818 - it is a reason to skip, not an error
-    """This combination cannot run on this machine. The message says why; the case is `skipped`."""
+    """This combination cannot run here. The message gives the reason; the case is `skipped`."""
 
 
 class NotMeasured(Exception):  # noqa: N818 - it names an outcome
@@ -280,10 +280,10 @@ class Program(Protocol):
     compiler: Compiler
 
     def step(self, mark: Mark) -> None:
-        """One call of what is measured, on the next prepared input. Does not synchronise; calls `mark` as each part ends."""
+        """Run one call on the next prepared input, without synchronising; `mark` ends each part."""
 
     def finish(self) -> tuple[Check, ...]:
-        """Check what was timed, once the clock has stopped (finite? really updated?)."""
+        """Check the timed results after the clock has stopped (finite? really updated?)."""
 
 
 class Refereed(Program, Protocol):
@@ -303,10 +303,10 @@ class Refereed(Program, Protocol):
     unrefereed: str
 
     def remember(self) -> None:
-        """Keep what `refresh` starts from. Called before the first call, and only where calls will be refereed."""
+        """Keep the start of `refresh`, before the first call, but only if calls are refereed."""
 
     def state(self) -> dict[str, Any]:
-        """Copies on the host of what outputs depend on besides inputs: ``weights.NAME``, ``buffers.NAME``, ``optimizer.…``."""
+        """Copies on the host of state: ``weights.NAME``, ``buffers.NAME``, ``optimizer.…``."""
 
     def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Any] | None = None, shaken: int = 0) -> bool:
         """Have the next calls compute from inputs drawn from `seed`: the same values for every arm of the case.
@@ -326,7 +326,7 @@ class Refereed(Program, Protocol):
 class Altered(Refereed, Protocol):
     """A refereed program whose inputs can be written between two calls of a row, without a pause.
 
-    `batches` says how many prepared inputs take turns from call to call. Only with it many calls on the same inputs are compared.
+    `batches` prepared inputs take turns. Only then are many calls on the same inputs compared.
     """
 
     def operands(self) -> list[Any]:
@@ -349,7 +349,7 @@ class Workload(Protocol):
     """
 
     def prepare(self) -> None:
-        """Fetch what is needed into caches and `Context.scratch`."""
+        """Fetch needed files into caches and `Context.scratch`."""
 
     def open(self, arm: str) -> Program:
         """Build a fresh program for an arm; every arm starts from the same bytes."""
@@ -365,14 +365,14 @@ class Ranked(Workload, Protocol):
         """Return true if all ranks run an arm together; otherwise the others wait for rank 0."""
 
     def follow(self, order: Mapping[str, Any]) -> None:
-        """In every rank but the first: do this process's part of what rank 0 ordered (`Ranks.order`)."""
+        """In every rank but the first: do this process's part of rank 0's order (`Ranks.order`)."""
 
 
 class SelfMeasuring(Protocol):
     """A case in a worker process that takes its own samples, in stages of the kind `StageKind.RUN`."""
 
     def measure(self, arms: tuple[str, ...]) -> Evidence:
-        """Run it once, and return what it measured, as samples of this launch (`Context.launch`)."""
+        """Run once, and return the measured samples of this launch (`Context.launch`)."""
 
 
 class Sized(Workload, Protocol):

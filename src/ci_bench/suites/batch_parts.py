@@ -151,7 +151,7 @@ def _fits(kind: Kind, whole: Tensor, own: Sequence[Tensor], places: Sequence[Par
 
 
 def _made(kind: Kind, own: Sequence[Tensor], places: Sequence[Part]) -> Tensor | None:
-    """The whole of the parts' values, if they were of that kind; `None` where their shapes say that they are not."""
+    """The whole of the parts' values, if they were of that kind; `None` if their shapes differ."""
     if kind is Kind.ROWS:
         rows = [len(value) if value.dim() else None for value in own]
         same = len({value.shape[1:] for value in own}) == 1
@@ -166,7 +166,10 @@ def _made(kind: Kind, own: Sequence[Tensor], places: Sequence[Part]) -> Tensor |
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Together:
-    """Makes wholes of what ranks have, each of its `part`. `kinds` are by name, alike in all ranks."""
+    """Makes wholes of the ranks' values, each of its `part`.
+
+    `kinds` are by name, equal in all ranks.
+    """
 
     ranks: Ranks
     part: Part

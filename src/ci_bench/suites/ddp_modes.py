@@ -15,7 +15,7 @@ from ci_bench.suites.user_code import resolve_backend
 
 DDP_MODULE = "torch.nn.parallel.distributed"
 BUCKET_MIB = 25
-"""DDP's own `bucket_cap_mb`: so large are the exchanges that inductor makes of those of single gradients."""
+"""DDP's `bucket_cap_mb`: the size up to which inductor joins exchanges of single gradients."""
 
 
 def optimizing_ddp(layout: Layout) -> AbstractContextManager[None]:
@@ -45,7 +45,7 @@ def _in_mode(mode: str) -> Iterator[None]:
 
 @contextmanager
 def _in_python_reducer(layout: Layout) -> Iterator[None]:
-    """With what `DistributedDataParallel` sets for the whole process when it is made in this mode, and leaves there."""
+    """Apply the process-wide settings that `DistributedDataParallel` makes in this mode."""
     import torch
     from torch._dynamo import compiled_autograd, trace_rules
     from torch._inductor import config as untyped

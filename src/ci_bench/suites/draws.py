@@ -229,7 +229,7 @@ def without_dropout() -> Iterator[None]:
 
 
 def drop_nothing(module: nn.Module) -> None:
-    """Recurrent layers hand what they drop between them to a kernel: it is nothing from now on."""
+    """Make recurrent layers drop nothing: they hand the share between them to a kernel."""
     for inner in module.modules():
         if isinstance(inner, nn.RNNBase):
             inner.dropout = 0.0

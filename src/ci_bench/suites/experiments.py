@@ -188,7 +188,10 @@ class Captured:
         return self._watched(run, self._keep_cached)
 
     def _watched(self, run: Call, end: Callable[[], None]) -> Call:
-        """Counts what is captured until each size has had its call, and calls `end`; later calls are those of `run` itself."""
+        """Counts captured operations until each size has had its call, and calls `end`.
+
+        Later calls are those of `run` itself.
+        """
         left = len(self._calls) if self._varies else 1
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -207,7 +210,7 @@ class Captured:
 
     @contextmanager
     def _keeping(self) -> Iterator[None]:
-        """Raises `Unsupported` if torch compiles, and cannot keep what it compiled."""
+        """Fail if torch compiles, but cannot keep the compiled code. Raises `Unsupported`."""
         from torch._dynamo.exc import PackageError
 
         try:
@@ -245,7 +248,7 @@ class Captured:
             raise Unsupported(f"{self._arm.name}: torch cannot load what it keeps of this model: {reason}") from error
 
     def _keep(self) -> None:
-        """Say what the file is; where that is missing, the file is not whole."""
+        """Describe the file; without its description, the file is not complete."""
         self.package = Package(size_bytes=size_of(self._path), maker=this_process(), operations=self._operations)
         told = self._path.with_suffix(".json")
         unfinished = told.with_suffix(".unfinished")
@@ -263,7 +266,7 @@ class Captured:
 
 
 def require_forward(arm: CompiledArm, *, training: bool, whole: bool) -> None:
-    """Skip what an experiment cannot have: a whole step, or a training where no backward pass is kept. Raises `Unsupported`."""
+    """Refuse a whole step, or a training without a kept backward pass. Raises `Unsupported`."""
     if whole:
         raise Unsupported(f"{arm.name} captures a model, not a step with backward and optimizer; use `scope: model`")
     if training and arm.experiment in {Experiment.AOT_INDUCTOR, Experiment.AOT_PRECOMPILE}:

@@ -38,13 +38,13 @@ MOST_SLACK = 0.1
 
 
 def read_start(inputs: Iterable[Tensor], weights: Iterable[tuple[str, Tensor]]) -> dict[str, str]:
-    """Read forms and digests of what calls compute from, before the first of them."""
+    """Read forms and digests of the tensors that calls compute from, before the first call."""
     parts = [part for name, weight in weights for _, part in plain_parts(name, weight)]
     return {**_of("inputs", list(inputs)), **(_of("weights", parts) if parts else {})}
 
 
 def read_call(start: Mapping[str, str], left: Left) -> FirstCall:
-    """The first call, from what it computed from and what it left."""
+    """Return the first call, from its inputs and its results."""
     outputs = [value for name, value in sorted(left.items()) if kind_of(name) == OUTPUTS]
     holes = sum(int((~torch.isfinite(value.float())).sum()) for value in _by_kind(left).get(OUTPUTS, ()))
     forms = {OUTPUTS: _described(outputs) + (f", {holes} of them not finite" if holes else "")} if outputs else {}
@@ -84,7 +84,7 @@ def held_to(call: FirstCall, again: Mapping[str, str]) -> FirstCall:
 
 
 def kind_of(name: str) -> str:
-    """The kind of a tensor by its name; empty for what follows from others."""
+    """The kind of a tensor by its name; empty for tensors that follow from others."""
     return next((kind for word, kind in KINDS.items() if name.startswith(word)), "")
 
 
@@ -159,7 +159,7 @@ class Begins(Program, Protocol):
 
 
 def reader_of(program: Program) -> Callable[[], FirstCall] | None:
-    """Read what a program that was not called yet computes from; returns what reads its first call, once that was made.
+    """Read the start of a program that was not called yet; return the reader of its first call.
 
     `None` if the program lacks what `Begins` has.
     """

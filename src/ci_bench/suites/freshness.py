@@ -1,13 +1,13 @@
 """Fresh inputs like the prepared ones, and the state at a step's start: for refereed programs.
 
 This module makes other values of given ones without knowing their meaning. In a batch, every
-element is drawn from the values at its place in all rows, with replacement. So no row returns,
-every sum changes, and the prepared inputs look like any other draw. Ranges, class ids and the
-values of a column stay valid. Tensors whose rows mean something as a whole (`_is_structured`:
-masks, sorted offsets, one-hot rows, paddings) only have their rows permuted. Without a batch,
-floating inputs are scaled by random shares in 0.5..1 by row and by last dimension. Zeros,
-infinities, signs and ranges around zero then stay, and a listing of ids is permuted. The program
-decides what must differ between steps.
+element is drawn from the values at its place in all rows, with replacement. So no row stays, every
+sum changes, and the prepared inputs look like any other draw. Ranges, class ids and the values of a
+column stay valid. Tensors whose rows mean something as a whole (`_is_structured`: masks, sorted
+offsets, one-hot rows, paddings) only have their rows permuted. Without a batch, floating inputs are
+scaled by random shares in 0.5..1 by row and by last dimension. Zeros, infinities, signs and ranges
+around zero then stay, and a listing of ids is permuted. The program decides what must differ
+between steps.
 """
 
 import math
@@ -28,7 +28,7 @@ HALVES: tuple[Callable[[int], slice], ...] = (
 )
 """Halves of a number of rows, to be blank if results of all rows say little about each."""
 _ALIGNMENT = 64
-"""Bytes, as torch aligns what it allocates on the host."""
+"""Bytes of alignment of torch's allocations on the host."""
 _FEW = 1024
 """Elements of each tensor that `altered` writes at most: about a microsecond, as a loop of calls varies by."""
 _MOST_TOGETHER = 1 << 16
@@ -229,7 +229,7 @@ def set_aside(values: Sequence[Tensor]) -> list[Tensor]:
 
 
 def kept_aside(tree: Any) -> Any:
-    """As `copied`, with copies of what is on the host set aside."""
+    """As `copied`, with copies of host tensors set aside."""
     leaves, form = pytree.tree_flatten(tree)
     hosts = [_is_plain(leaf) and leaf.device.type == "cpu" for leaf in leaves]
     aside = iter(set_aside([leaf for leaf, host in zip(leaves, hosts, strict=True) if host]))
@@ -266,7 +266,7 @@ def differs(tree: Any, other: Any) -> bool:
 
 
 def read_state(module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> State:
-    """Copies on the host of weights, buffers, and what an optimizer keeps of each parameter."""
+    """Copies on the host of weights, buffers, and the optimizer's state of each parameter."""
     named = _named(module)
     state = {name: value.detach().to("cpu", copy=True) for name, value in named.items()}
     return state | ({} if optimizer is None else _read_optimizer(optimizer))
@@ -304,7 +304,10 @@ def _write(value: Tensor, stored: Tensor) -> None:
 
 
 def places(module: nn.Module, optimizer: torch.optim.Optimizer) -> State:
-    """Weights, buffers and what an optimizer keeps, by their place in a state: the tensors themselves, sharded ones too."""
+    """Weights, buffers and optimizer state, by their place in a state: the tensors themselves.
+
+    Sharded ones stay sharded.
+    """
     kept = {place: of[name] if isinstance(of[name], Tensor) else torch.tensor(of[name]) for place, name, of in _kept(optimizer)}
     return _named(module) | kept
 

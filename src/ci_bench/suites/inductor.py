@@ -14,7 +14,7 @@ from ci_bench.records.spelling import meant
 
 TABLE = "inductor_options.txt"
 ANY = "any"
-"""The type of an option whose default says nothing of it: none, a list, a function."""
+"""The type of an option whose default does not show it: none, a list, a function."""
 _TYPES: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "bool": ("true or false", (bool,)),
     "int": ("a whole number", (int,)),

@@ -32,7 +32,7 @@ def with_later_calls(plain: Left, later: Mapping[str, Left], runs: Sequence[Left
 
 
 def off_as_much(value: Tensor, plain: Tensor | None, run: Tensor | None) -> Tensor:
-    """A value, off by what a run is off from the plain one."""
+    """Return a value, off by as much as a run is off from the plain one."""
     if plain is None or run is None or run is plain or not value.is_floating_point():
         return value
     if not value.shape == plain.shape == run.shape:

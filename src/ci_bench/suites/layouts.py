@@ -67,7 +67,7 @@ class Layout:
 
     @property
     def name(self) -> str:
-        """The name of the arm, with what differs from the defaults: ``ddp+accumulate-2``."""
+        """The name of the arm, with all that differs from the defaults: ``ddp+accumulate-2``."""
         marks = [
             f"accumulate-{self.accumulate}" if self.accumulate > 1 else "",
             "static" if self.static_graph else "",
@@ -81,7 +81,7 @@ class Layout:
         return joined(self.layout, *marks)
 
     def as_params(self) -> dict[str, Any]:
-        """The options as `read_layout` reads them. Those that layouts first had none of are there where they say something."""
+        """The options as `read_layout` reads them. Newer ones are included only if they are set."""
         usual = Layout(layout=self.layout)
         later = {"schedule", "stages", "inner", "optimize_ddp"}
         return {name: value for name, value in asdict(self).items() if name not in later or value != getattr(usual, name)}
@@ -124,7 +124,7 @@ OPTIONS_OF: Mapping[str, Sequence[str]] = {
     "schedule": (PIPELINE,),
     "stages": (PIPELINE,),
 }
-"""The layouts that an option says something to, where these are not all."""
+"""The layouts to which an option applies, if not all."""
 
 
 def idle_options(layout: Layout) -> Iterator[str]:
@@ -144,10 +144,10 @@ def counts_of(options: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def shared_models(options: Mapping[str, Any], place: str, *, instead_of: Sequence[str]) -> tuple[Layout, ...]:
-    """The layouts of an entry at `place` whose models are trained by several processes; none if it has no `layouts`.
+    """The layouts of an entry at `place`, whose models several processes train; may be empty.
 
     Raises:
-        BadConfig: they do not fit together, or with what else the entry says: `instead_of` are the options that they stand for.
+        BadConfig: they clash with each other or the entry; they replace the options `instead_of`.
     """
     if "layouts" not in options:
         if "processes" in options:

@@ -2,8 +2,8 @@
 
 Dynamo reads the marks from tensors. Verification and referee make new tensors, so a step marks
 those without a mark, its target too. A mark is a promise that is kept or refused. A model that
-requires a fixed size cannot have that dynamic shape (`Unsupported`); `torch.compile(dynamic=True)`
-would compile once more instead. Imported by workers only.
+specialises on such a size cannot have that dynamic shape (`Unsupported`);
+`torch.compile(dynamic=True)` would compile once more instead. Imported by workers only.
 """
 
 from collections.abc import Callable, Iterator, Sequence

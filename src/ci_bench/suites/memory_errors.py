@@ -46,7 +46,7 @@ def _lacks_memory(error: BaseException) -> bool:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, and what it was raised from, in turn; a circle of them ends."""
+    """Yield the error and its causes in turn; a cycle of them ends."""
     following: BaseException | None = error
     for _ in range(_MOST_CAUSES):
         if following is None:

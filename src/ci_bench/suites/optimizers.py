@@ -21,7 +21,7 @@ MODEL = "model"
 OWN_OPTIONS = ("params", "lr", MODEL)
 """Arguments of an optimizer's constructor that do not come from `optimizer_options`."""
 WAYS_TO_RUN = frozenset({"capturable", "foreach", "fused"})
-"""Options that change how an optimizer runs, and not what it computes."""
+"""Options that change how an optimizer runs, but not its results."""
 ADAFACTOR_EPS2 = 1e-3
 """Torch's default for the second of its two."""
 
@@ -135,7 +135,10 @@ def make_optimizer(
 
 
 def same_in_fp64(name: str, options: Mapping[str, Any], weights: "dtype") -> dict[str, Any]:
-    """Options with which an optimizer computes in fp64 on the CPU what it does for weights of that format, rounding aside."""
+    """Options with which an optimizer in fp64 on the CPU does the same, up to rounding.
+
+    The format of the weights decides them.
+    """
     import torch
 
     given = {option: value for option, value in options.items() if option not in WAYS_TO_RUN}
@@ -201,7 +204,7 @@ def _find(name: str) -> tuple[str, Callable[..., Any]]:
 
 
 def _check_options(optimizer: str, arguments: Mapping[str, Any], known: list[str], device: str) -> None:
-    """Refuse what the constructor would not name, or would only stumble over in the first step."""
+    """Refuse faults that the constructor would not name, or that only show in the first step."""
     for name in arguments:
         if name not in known:
             nearest = difflib.get_close_matches(name, known, n=1)

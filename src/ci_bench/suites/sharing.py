@@ -108,14 +108,17 @@ def state_of_first(
 
 
 def whole_state(module: nn.Module, optimizer: torch.optim.Optimizer) -> State:
-    """Weights, buffers and what the optimizer keeps, as one process would have them, on the host. A collective."""
+    """Weights, buffers and optimizer state, as one process would have them, on the host.
+
+    A collective.
+    """
     return {name: unsharded(value).detach().to("cpu", copy=True) for name, value in places(module, optimizer).items()}
 
 
 def begin_from(
     state: Mapping[str, Tensor], module: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks, device: str
 ) -> None:
-    """Have all ranks begin from the `state` that rank 0 has: what `whole_state` gives. A collective."""
+    """Make all ranks start from rank 0's `state`, as of `whole_state`. A collective."""
     write_state(state_of_first(state, module, optimizer, ranks, device), module, optimizer)
 
 
@@ -191,7 +194,10 @@ def fingerprint(value: Tensor) -> float:
 
 
 def replicas(module: nn.Module, arm: str, ranks: Ranks, device: str) -> Check:
-    """The check that what ranks share of a model is the same in all after the timed steps. A collective."""
+    """The check that shared parts of a model are the same in all ranks after the timed steps.
+
+    A collective.
+    """
     differing = differing_replicas(module, ranks, device)
     if not differing:
         return Check(name="replicas", arm=arm, outcome=Outcome.PASS, detail="what ranks share is the same in all")
@@ -212,9 +218,10 @@ def seed_apart(ranks: Ranks, sharing: int = 1) -> None:
 
 
 def drawn_by(device: str, *, even: bool) -> float:
-    """A number of what this rank drew last: where its generator stands, or what it was seeded with where rows are not `even`.
+    """Return a number of this rank's last draw: its generator's state.
 
-    From one seed ranks with other numbers of rows begin with the same masks, and end up elsewhere.
+    If rows are not `even`, it is the generator's seed: from one seed ranks with other numbers of
+    rows start with the same masks, and end in other states.
     """
     if even:
         return fingerprint(_generator(device))

@@ -68,7 +68,10 @@ def _drawn(size: int, shares: Sequence[float], seed: int) -> tuple[int, ...]:
 def check_dynamic(
     place: str, *, dynamic: bool, varies: Sequence[Axis], how: DynamicShapes, largest: bool, arms: Iterable[CompiledArm]
 ) -> None:
-    """Refuse what says how shapes are dynamic where they are not, and marks that an arm has no use for. Raises `BadConfig`."""
+    """Refuse settings of dynamic shapes without effect, and marks that an arm cannot use.
+
+    Raises `BadConfig`.
+    """
     if dynamic and largest:
         raise BadConfig(f"{place}.batch_size: largest is one size, and `dynamic: true` has several; leave one of them out")
     if not dynamic:
@@ -87,7 +90,9 @@ def check_dynamic(
 
 
 def limits_of(size: Any, options: Mapping[str, Any], sizes: Sequence[Any], place: str) -> SizeLimits | None:
-    """The limits of the search that a case's `size` asks for; `None` if it is given. `sizes` are all of the entry's.
+    """The limits of the search that a case's `size` requires; `None` for a fixed size.
+
+    `sizes` are all of the entry's.
 
     Raises:
         BadConfig: the entry has limits, and no case searches.

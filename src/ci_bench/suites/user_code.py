@@ -63,7 +63,8 @@ def resolve_backend(backend: str, *, option: str = "backend", also: tuple[str, .
     """A registered dynamo backend's name as it is, or the user's own function.
 
     Raises:
-        LookupError: no such backend; the message lists the registered ones, and what the option takes `also`.
+        LookupError: the backend does not exist; the message lists the registered ones, and those in
+            `also`.
         Unsupported: it needs a package that is not installed here.
     """
     import torch
