@@ -34,19 +34,21 @@ TOOLS: Mapping[Counting, tuple[Counting, ...]] = {
 
 
 class NotCounted(Exception):  # noqa: N818 - it explains a missing number, which fails nothing
-    """The instructions of a command are not known. The message says why, and what would help."""
+    """The instructions of a command are unknown. The message gives the reason, and a remedy."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Count:
-    """The instructions of one run, and what counted them."""
+    """The instructions of one run, and the tool that counted them."""
 
     instructions: int
     tool: Counting
 
 
 def count(argv: Sequence[str], place: Place, *, asked: Counting, timeout_s: float, exit_codes: Sequence[int]) -> Count:
-    """Count a command's instructions in two runs, and return the fewer; by the first tool of those asked for that works here.
+    """Count a command's instructions in two runs, and return the lower count.
+
+    The first requested tool that works here counts.
 
     Raises:
         NotCounted: no tool works here, the command fails or is late under it, or its runs differ.
@@ -109,7 +111,9 @@ def _perf(told: Path) -> tuple[str, ...]:
 
 
 def read_perf(text: str) -> int:
-    """The instructions in what ``perf stat -x,`` writes; of processors with two kinds of cores a line for each kind.
+    """Read the instructions from the output of ``perf stat -x,``.
+
+    Processors with two kinds of cores have a line for each kind.
 
     Raises:
         NotCounted: the number is missing.
@@ -146,7 +150,7 @@ def _by_callgrind(argv: Sequence[str], place: Place, timeout_s: float, exit_code
 
 
 def read_callgrind(text: str) -> int:
-    """The instructions of one process in what callgrind writes of it: the line ``totals``, whose first event is ``Ir``."""
+    """Read one process's instructions from callgrind's file: ``totals``, first event (``Ir``)."""
     return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("totals: "))
 
 
@@ -155,7 +159,7 @@ def _found(program: str, place: Place) -> bool:
 
 
 def _run(tool: Counting, argv: Sequence[str], place: Place, timeout_s: float, exit_codes: Sequence[int]) -> None:
-    """Run the command under a tool. Python's hashes are the same in every run unless the entry says otherwise."""
+    """Run the command under a tool. Python's hashes stay the same unless the entry sets them."""
     quiet = replace(place, environ={"PYTHONHASHSEED": "0", **place.environ})
     try:
         run(argv, quiet, timeout_s=timeout_s, exit_codes=exit_codes)

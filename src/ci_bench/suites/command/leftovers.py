@@ -81,7 +81,7 @@ class _Process:
 
 
 def _descendants(spared: frozenset[int]) -> dict[int, _Process]:
-    """All processes below this one, but for the `spared` ones and what is below them only."""
+    """All processes below this one, except the `spared` ones and their own descendants."""
     found: dict[int, _Process] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, IndexError, ValueError):
@@ -106,7 +106,7 @@ def printable(name: str) -> str:
 
 
 def leftovers_check(arm: str, runs: Iterable[Ended]) -> Check | None:
-    """Judge what watched runs of one arm left behind; `None` if they left nothing."""
+    """Judge the leftovers of watched runs of one arm; `None` without leftovers."""
     worst = max((run for run in runs if run.left), key=lambda run: run.worked_s, default=None)
     if worst is None:
         return None

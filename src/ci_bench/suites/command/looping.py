@@ -30,7 +30,7 @@ class BadLoop(Exception):  # noqa: N818 - it says what is wrong with a loop
 
 
 def load(target: str) -> Callable[..., Any]:
-    """The function that ``package.module:function`` names, from the working directory or what is installed.
+    """Import the function ``package.module:function``, also from the working directory.
 
     Raises:
         BadLoop: the module has no such function.
@@ -107,7 +107,7 @@ def _end_with_the_others() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the loop that `argv` names, and write its steps where CI_BENCH_OUTPUT says; without one they are counted only."""
+    """Run the loop that `argv` names, and write its steps to CI_BENCH_OUTPUT, or count them."""
     parser = argparse.ArgumentParser(prog="python -m ci_bench.suites.command.looping")
     parser.add_argument("target", metavar="package.module:function")
     parser.add_argument("--steps", type=int, help="end the loop after this many steps")

@@ -157,7 +157,7 @@ def _commands(given: Mapping[str, Any]) -> Mapping[str, Command]:
 
 
 def _loops(given: Mapping[str, Any], losses: Mapping[str, Any]) -> Mapping[str, Command]:
-    """The command of each arm of a training loop: what runs the loop, with the arm's arguments."""
+    """The command of each arm of a training loop: the loop's runner, with the arm's arguments."""
     name = given["name"]
     for option in ("command", "arms", "output", "format", "metrics"):
         if given.get(option):

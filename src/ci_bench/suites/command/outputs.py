@@ -29,7 +29,7 @@ class Output:
     before: dict[Path, _Stamp] = field(default_factory=dict)
 
     def remember(self) -> None:
-        """Look at what is there before a run."""
+        """List the files that exist before a run."""
         self.own.unlink(missing_ok=True)
         self.before = {file: _stamp(file) for file in self._candidates()}
 
@@ -68,7 +68,7 @@ def _stamp(file: Path) -> _Stamp:
 
 
 def read_output(output: Output, form: str) -> Reading:
-    """Read what the run wrote, in a format or in whichever it is.
+    """Read the run's output, in the given or the detected format.
 
     Raises:
         BadOutput: it is missing, cannot be read, or two files name the same series.

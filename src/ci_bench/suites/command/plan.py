@@ -1,7 +1,7 @@
-"""The half of `command` that needs no torch: an entry is a case, and what a tool measures are its metrics.
+"""The torch-free half of `command`: an entry is a case, and a tool's measurements are its metrics.
 
-One case for each entry, and not one for each benchmark of a tool: which benchmarks there are is known only once the command ran,
-and a ledger has to be known before, or a benchmark that vanishes would not be missed.
+Each entry is one case, although a tool may have many benchmarks: they are known only after the
+command ran. A ledger must be known before, or a vanished benchmark would not be missed.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ MEMORY_LAUNCHES = (0, 1)
 
 
 class CommandSuite:
-    """Run a command of the user's tree, and time it or read what it measured."""
+    """Run a command of the user's tree, and time it or read its measurements."""
 
     name = "command"
     worker = "ci_bench.suites.command.run"

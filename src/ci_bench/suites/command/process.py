@@ -52,7 +52,7 @@ SHELL = ("bash", "-euo", "pipefail", "-c")
 
 
 class CommandFailed(NotMeasured):
-    """A run of the command did not go well. The message says how it ended and what it said last."""
+    """A run of the command failed. The message has its end and its last output."""
 
 
 class CommandLate(CommandFailed):
@@ -170,15 +170,15 @@ def _start(argv: Sequence[str], place: Place, *, piped: bool) -> subprocess.Pope
 
 
 def _adopt(value: int) -> None:
-    """Become the parent of orphans among what this process started, or (0) no longer."""
+    """Become the parent of orphans among this process's descendants, or (0) no longer."""
     _LIBC.prctl(PR_SET_CHILD_SUBREAPER, value, 0, 0, 0)
 
 
 def _end_leftovers(others: frozenset[int]) -> tuple[tuple[str, ...], bool]:
-    """End what the command left running, until only `others` are this process's children.
+    """End processes that the command left running, until only `others` are this process's children.
 
-    Returns the names of what was ended, and whether all of it is gone. As a rule nothing is left, which is two calls of the
-    kernel: they are within the time of a sample.
+    Returns the names of the ended processes, and whether all are gone. Usually none is left, which
+    takes two calls of the kernel: they are within the time of a sample.
     """
     deadline = time.monotonic() + LEFTOVERS_S
     names: dict[int, str] = {}
@@ -285,7 +285,7 @@ class _Stamper(threading.Thread):
 
 
 def show_tail(place: Place) -> None:
-    """Write the end of what the last run printed to the worker's log."""
+    """Write the end of the last run's output to the worker's log."""
     for name, file in (("stdout", place.stdout), ("stderr", place.stderr)):
         if text := _end_of(file):
             sys.stderr.write(f"--- end of the command's {name} ---\n{text}\n")
@@ -293,10 +293,10 @@ def show_tail(place: Place) -> None:
 
 
 def find_cause(text: str) -> str:
-    """The line of what a command said last that says why it failed; empty if it said nothing.
+    """Return the line of a command's last output that gives the cause; empty without output.
 
-    That is the last line, as a rule. Launchers of several processes end with a report between rulers instead: then it is what
-    the first worker to fail raised, or how it ended.
+    Usually this is the last line. Launchers of several processes end with a report between rulers
+    instead: then it is the error of the first worker to fail, or how it ended.
     """
     lines = [RANK.sub("", line).rstrip() for line in text.splitlines()]
     worded = [line for line in lines if any(map(str.isalnum, line))]
@@ -309,7 +309,7 @@ def find_cause(text: str) -> str:
 
 
 def _raised(lines: Sequence[str]) -> Iterator[str]:
-    """The last line of each traceback; of several that follow from one another, that of the last."""
+    """The last line of each traceback; of a chain of them, that of the last."""
     error, inside, chained = "", False, False
     for line in lines:
         if line == "Traceback (most recent call last):":

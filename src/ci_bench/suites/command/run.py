@@ -43,7 +43,7 @@ class CommandWorkload:
         self._watched: dict[str, list[Ended]] = {}
 
     def prepare(self) -> None:
-        """Nothing to fetch: what a command needs, `setup` installs."""
+        """Do nothing: `setup` installs the needs of a command."""
 
     def open(self, arm: str) -> Program:
         """The command as a step."""
@@ -72,11 +72,11 @@ class CommandWorkload:
         return Evidence(parity=training.evidence(traces, candidates=candidates))
 
     def measure(self, arms: tuple[str, ...]) -> Evidence:
-        """Peaks of memory where the command itself is measured, else what it says.
+        """Measure peaks of memory if the command itself is measured, else read its output.
 
         Raises:
-            CommandFailed: a run did not go well.
-            BadOutput: what it wrote cannot be used.
+            CommandFailed: a run failed.
+            BadOutput: its output cannot be used.
         """
         if self._options.losses is not None:
             return self._trained(arms, self._options.losses)
@@ -92,7 +92,7 @@ class CommandWorkload:
         return Evidence(metrics=metrics, checks=(*checks, *self._leftovers()), facts=_facts(list(selections.values())))
 
     def _leftovers(self) -> Iterator[Check]:
-        """Judge what the watched runs of each arm left running."""
+        """Judge the processes that watched runs of each arm left running."""
         for arm, runs in self._watched.items():
             if check := leftovers_check(arm, runs):
                 yield check
@@ -153,7 +153,7 @@ class CommandWorkload:
         return select(read_output(output, form), options.metrics, arm=arm, launch=self._context.launch)
 
     def _trained(self, arms: tuple[str, ...], losses: Losses) -> Evidence:
-        """Times of the steps of one run of each arm; the reference's losses tell, too, whether it repeats itself."""
+        """Times of the steps of one run of each arm; the reference's losses show if it repeats."""
         metrics: list[Metric] = []
         traces, facts = [], {}
         launch = self._context.launch
@@ -227,9 +227,9 @@ class TimedCommand:
         return run(self._argv, self._place, timeout_s=timeout_s, exit_codes=codes, watch_s=watch_s)
 
     def finish(self) -> tuple[Check, ...]:
-        """Check that it ran at all, since a run that fails has ended the case before; and look at what it leaves running.
+        """Check that it ran, since a failing run has ended the case before, and its leftovers.
 
-        A command that left something is run once more, to see whether that works.
+        A command with leftovers is run once more, to see if they work.
         """
         expected = " or ".join(map(str, self._options.exit_codes))
         outcome = Outcome.PASS if self._runs else Outcome.FAIL

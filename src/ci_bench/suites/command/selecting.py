@@ -50,10 +50,13 @@ class _Picked:
 
 
 def select(reading: Reading, rules: Sequence[Rule], *, arm: str, launch: int) -> Selection:
-    """Apply the first rule that fits a series; without one, series that say their direction and are not derived are used.
+    """Apply the first rule that fits a series.
+
+    Without a rule, series with a direction that are not derived are used.
 
     Raises:
-        BadOutput: a rule fits nothing, two series get one name, a number cannot be judged, or nothing is left.
+        BadOutput: a rule fits nothing, two series get one name, a number cannot be judged, or
+            nothing is left.
     """
     picked = _Picked()
     for series in reading.series:
@@ -143,7 +146,7 @@ def _nothing_left(reading: Reading, picked: _Picked) -> str:
 
 
 def _listed(reading: Reading) -> str:
-    """The first names of what was read."""
+    """The first names of a reading."""
     labels = [series.label for series in reading.series] + [absent.benchmark for absent in (*reading.failed, *reading.skipped)]
     more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
     return ", ".join(repr(label[:100]) for label in labels[:SHOWN]) + more

@@ -67,9 +67,9 @@ def evidence(traces: Sequence[Trace], *, candidates: Sequence[str]) -> ParityEvi
 
 
 def trace_of(log: Log, arm: str, kind: Kind) -> Trace:
-    """Loss and gradient norm of each step: the mean of all ranks', with each rank's own where there are several.
+    """Loss and gradient norm of each step: the mean over ranks, and each rank's own if several.
 
-    A norm is that of the first rank; steps without one are holes that say so.
+    A norm is that of the first rank. Steps without one are marked holes.
     """
     ranks = log.ranks
     losses = [[record.loss for record in steps] for steps in ranks]
@@ -118,10 +118,10 @@ def _holes(signal: str, values: Sequence[float | None]) -> list[NonFinite]:
 
 
 def step_times(ranks: Ranks, stamps: Sequence[float] = ()) -> tuple[tuple[float, ...], ...]:
-    """Seconds of each step of each rank; empty if nothing tells them.
+    """Seconds of each step of each rank; empty if they are unknown.
 
-    They are what the records say that steps took, else the differences of their clock, else those of when each line came
-    (`stamps`): then the first step has no beginning, and is left out.
+    They come from the records' own durations, else from differences of their clock, else from the
+    arrival of each line (`stamps`). In the last case the first step has no start, and is left out.
     """
     records = [record for steps in ranks for record in steps]
     if all(record.time_s is not None for record in records):
