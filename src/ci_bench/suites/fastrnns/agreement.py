@@ -53,14 +53,14 @@ class Expected:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """The answer, and what was seen."""
+    """The answer, and the values behind it."""
 
     outcome: Outcome
     detail: str
 
 
 def expect(job: Job, given: Given, reference: Reference) -> Expected:
-    """The exact values of a start, and what rounding makes of them."""
+    """The exact values of a start, and the same with rounding."""
     rounding = rounding_of(job)
     runs = [reference.observe(given, exact=False)]
     runs += [reference.observe(shake(given, rounding, seed=1 + index), exact=False) for index in range(SHAKES)]
@@ -108,7 +108,7 @@ def shake(given: Given, rounding: float, *, seed: int) -> Given:
 
 
 FEATURES = 2000
-"""Features whose fate is looked at: enough to tell a share of 0.40 from 0.45."""
+"""Inspected features: enough to distinguish a share of 0.40 from 0.45."""
 MOST_ROUNDS = 20
 DEVIATIONS = 5.0
 """Standard deviations that the share may be off: by chance in less than one of a million runs."""

@@ -40,7 +40,7 @@ def build_module(options: Options, task: Task, weights: dict[str, Tensor]) -> nn
 
 
 def forward_of(module: nn.RNNBase, job: Job, given: Given) -> Callable[[], Outputs]:
-    """The task's forward pass on the given inputs and states, without cuDNN where the form says so."""
+    """The task's forward pass on the given inputs and states, without cuDNN in some forms."""
     call: Callable[..., Any] = module
     if job.variant.form is Form.COMPILE:
         call = _compiled(module, job)

@@ -35,9 +35,9 @@ Function = Callable[..., Any]
 
 
 def translated(function: Function, form: Form, arm: CompiledArm | None = None, *, whole: bool = False) -> Function:
-    """A function that runs `function` in a form, compiled as `arm` says.
+    """Return a function that runs `function` in a form, compiled for `arm`.
 
-    `whole` refuses graph breaks, for what can only run as one graph.
+    `whole` refuses graph breaks, for functions that can only run as one graph.
     """
     if form is Form.COMPILE:
         return compiled(arm or CompiledArm(), function, fullgraph=whole, whole=False)
@@ -65,9 +65,10 @@ class Lazy:
 
 
 def require_torchscript() -> None:
-    """Raise `Unsupported` where scripted and traced forms cannot run: the functions are gone, or switched off.
+    """Raise `Unsupported` if scripted and traced forms cannot run: they are gone, or switched off.
 
-    With PYTORCH_JIT=0 `torch.jit.script` returns what it is given, and an eager loop would be timed under another name.
+    With PYTORCH_JIT=0 `torch.jit.script` returns its argument, and an eager loop would be timed
+    under another name.
     """
     for name in ("script", "trace"):
         if not callable(getattr(getattr(torch, "jit", None), name, None)):
@@ -198,7 +199,7 @@ class Network:
 
 
 def build_network(job: Job, given: Given) -> Network:
-    """A fresh network of the job's variant, from a copy of what is given, on its device."""
+    """A fresh network of the job's variant, from a copy of the start, on its device."""
     if job.variant.is_convolutional:
         network = _residual(job, given)
     elif job.variant.structure.startswith("library"):

@@ -1,6 +1,6 @@
-"""The options of `fastrnns` as frozen values: one entry of the configuration, and what one case was planned with. No torch here.
+"""The options of `fastrnns` as frozen values: one entry of the configuration, and one case's plan.
 
-The defaults are the original tool's sizes.
+No torch here. The defaults are the original tool's sizes.
 """
 
 from collections.abc import Mapping
@@ -91,9 +91,10 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One entry of the configuration: which variants, and the options of all of them.
+    """One entry of the configuration: its variants, and the options of all of them.
 
-    `usual` is how compiled variants are compiled where neither `arms` nor `compile_modes` say so: the entry's `compile`.
+    `usual` is the compilation of variants without `arms` and `compile_modes`: the entry's
+    `compile`.
     """
 
     name: str | None = None
@@ -108,7 +109,7 @@ class Entry:
 
     @property
     def chosen_groups(self) -> tuple[str, ...]:
-        """The groups asked for; the original tool's where neither groups nor variants are named."""
+        """The requested groups; by default, without variants, the original tool's."""
         if self.groups is not None:
             return self.groups
         return () if self.variants else DEFAULT_GROUPS
@@ -180,7 +181,7 @@ OF_TORCHSCRIPT = (
 
 
 def honoured(variant: Variant) -> tuple[str, ...]:
-    """The names of the options that a variant takes into account, which are part of what it measures."""
+    """The names of the options that a variant uses, which are part of its measurement."""
     sizes = OF_IMAGES if variant.is_convolutional else OF_SEQUENCES
     knobs = OF_TORCHSCRIPT if variant.form.is_torchscript else ()
     dropout = ("dropout",) if variant.task is Task.DROPOUT else ()

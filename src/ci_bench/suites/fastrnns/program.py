@@ -35,7 +35,7 @@ class TimedProgram:
     memory = 0.0
 
     def __init__(self, job: Job, network: Network, given: Given, *, forward_only: bool) -> None:
-        """`network` is built on what is `given`; without backward (`forward_only`) there is one part."""
+        """Take a `network` built on `given`; without backward (`forward_only`) it has one part."""
         gradient = given.gradient
         options = job.options
         names = (FORWARD,) if forward_only else (FORWARD, BACKWARD)
@@ -151,7 +151,7 @@ class TimedProgram:
         return found | {f"{GRADIENTS}{name}": value for name, value in gradients.items() if value is not None}
 
     def resume(self) -> None:
-        """Back to what was given, with gradients of zero."""
+        """Return to the given inputs, with gradients of zero."""
         for value, prepared in zip(self._given, self._prepared, strict=True):
             value.data = prepared
         for prepared, before in zip(self._prepared, self._before, strict=False):

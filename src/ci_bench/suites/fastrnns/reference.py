@@ -36,7 +36,10 @@ class Reference:
     backward: bool
 
     def observe(self, given: Given, *, exact: bool = True) -> Observed:
-        """The expected values of a start in double precision; or, not `exact`, what the start's own format makes of them."""
+        """The expected values of a start in double precision; else in the start's own format.
+
+        The second is for calls that are not `exact`.
+        """
         start = given.to(torch.float64, str(given.gradient.device)) if exact else given
         return observe(self._network(start), start.gradient, backward=self.backward)
 
@@ -45,7 +48,7 @@ class Reference:
 
 
 def reference_for(job: Job) -> Reference:
-    """The reference of a job's variant, by what it computes, not by how."""
+    """The reference of a job's variant, which depends only on the function it computes."""
     task = job.variant.task
     if job.variant.structure == "library_layernorm":
         # The added norms do not change the module's results, and take no part in backward.
@@ -87,7 +90,10 @@ def _reference_network(job: Job, given: Given) -> Network:
 def plain_network(
     given: Given, layer: "PlainLayer", *, layers: int, between: Callable[[int, Tensor], Tensor] = lambda _, x: x
 ) -> Network:
-    """Layers of plain formulas on top of each other, as a network; `between` changes what a layer (from 0) passes on."""
+    """Layers of plain formulas on top of each other; `between` changes the output of a layer.
+
+    Layers count from 0.
+    """
     parameters = {name: value.clone().requires_grad_() for name, value in given.weights.items()}
 
     def forward() -> Outputs:

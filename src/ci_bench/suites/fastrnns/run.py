@@ -120,7 +120,7 @@ class RnnWorkload:
         return self._program(job, given, build_network(job, given))
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
-        """Outputs, states and gradients of every arm against the reference of what it computes."""
+        """Outputs, states and gradients of every arm against the reference of its task."""
         checks = []
         facts: dict[str, Fact] = {}
         begun: dict[str, FirstCall] = {}
@@ -178,7 +178,7 @@ class RnnWorkload:
 
 
 def _require(job: Job, device: str) -> None:
-    """Skip what this machine has no library or no units for."""
+    """Skip variants for which this machine has no library or no units."""
     on_gpu = device.startswith("cuda")
     has_cudnn = on_gpu and torch.backends.cudnn.is_available()  # type: ignore[no-untyped-call]
     if job.variant.form is Form.LIBRARY and not has_cudnn:

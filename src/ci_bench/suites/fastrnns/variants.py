@@ -1,7 +1,8 @@
-"""Every variant by name: what it computes, how it is written, how it is run. No torch here.
+"""Every variant by name: its task, its structure, its form. No torch here.
 
-A task says what is computed, so variants of one task can be compared; a structure says how the computation is written down; a
-form says who runs it. The names of the original tool (`GROUPS` of the first three) are kept, all others follow their pattern.
+A task is the computed function, so variants of one task can be compared. A structure is the way in
+which the computation is written; a form is the tool that runs it. The names of the original tool
+(`GROUPS` of the first three) are kept, all others follow their pattern.
 """
 
 from collections.abc import Iterable, Mapping
