@@ -28,7 +28,7 @@ from ci_bench.suites.roundings import watch_roundings
 CALL = 1
 """The place of a call's seed, behind that of building."""
 GRADIENT = 1_000_000
-"""From this number on tensors are gradients of what a call returned."""
+"""Number from which tensors are gradients of a call's results."""
 
 
 SHOWS = 4.0
@@ -45,7 +45,7 @@ class Inside:
 
 @dataclass(kw_only=True, slots=True)
 class Built:
-    """One provider at one point, ready to be called; `left` is what the last call returned."""
+    """One provider at one point, ready to be called; `left` is the result of the last call."""
 
     session: Drawing
     call: Callable[[], Any]
@@ -62,7 +62,7 @@ class Built:
         self.left = self.call()
 
     def backward(self) -> None:
-        """From what the call returned to what it was given."""
+        """Run the backward pass from the call's results to its inputs."""
         outputs = differentiable(self.left)
         if not self.gradients:
             self._draw_gradients(outputs)
@@ -107,7 +107,10 @@ class Built:
         return {**self.copies(), **self._written_since(given)}
 
     def _written_since(self, given: Sequence[int]) -> dict[str, Tensor]:
-        """Copies on the host of the inputs that a call wrote into, by what they held before it."""
+        """Copies on the host of the inputs that a call wrote into.
+
+        Their values from before the call show which these are.
+        """
         return {
             f"input: {place}": tensor.detach().to("cpu", copy=True)
             for place, (tensor, before) in enumerate(zip(self.session.tensors, given, strict=True))
@@ -131,14 +134,14 @@ class Built:
         return Inside(epsilon=seen.coarsest, named=seen.named) if shows else Inside(epsilon=epsilon)
 
     def comparable(self) -> dict[str, Tensor]:
-        """Copies of what the last call left, and nothing where something in it can be compared with nothing."""
+        """Copies of the last call's results; empty if a part of them cannot be compared."""
         try:
             return self.copies()
         except BadBenchmark:
             return {}
 
     def copies(self) -> dict[str, Tensor]:
-        """Copies on the host of what the last call left."""
+        """Copies on the host of the last call's results."""
         return {name: value.detach().to("cpu", copy=True) for name, value in self.outputs().items()}
 
     def outputs(self) -> dict[str, Tensor]:
@@ -157,7 +160,10 @@ class Built:
         self.prepared = set_aside(self._changing())
 
     def write(self, draw: Draw) -> bool:
-        """Write other values into the memory of what was given. Returns whether there is anything that can have others."""
+        """Write other values into the memory of the inputs.
+
+        Returns true if any input can have others.
+        """
         changing = [place for place, given in enumerate(self.session.given) if not given.constant]
         with torch.no_grad():
             for place in changing:
@@ -167,9 +173,9 @@ class Built:
         return bool(changing)
 
     def alter(self, draw: Draw, *, whole: bool) -> Callable[[], None] | None:
-        """Prepare a write of a few values of a draw, or of all, into what was given and is not constant, where it lies.
+        """Prepare a write of a few values of a draw, or of all, into inputs except constants.
 
-        The gradients of what is returned stay as they are.
+        They are written in place. The gradients of results stay as they are.
         """
         coin = torch.Generator().manual_seed(draw.seed)
         pairs = []
@@ -189,7 +195,7 @@ class Built:
                 gradient.copy_(_gradient(self.session.draw, place, gradient))
 
     def close(self) -> None:
-        """Run what stands behind the provider's `yield`."""
+        """Run the code behind the provider's `yield`."""
         if self.generator is None:
             return
         generator, self.generator = self.generator, None

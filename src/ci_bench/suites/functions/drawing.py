@@ -34,7 +34,7 @@ _WIDE = {torch.complex64: torch.complex128}
 
 
 class BadBenchmark(NotMeasured):
-    """A benchmark cannot be measured as it is written. The message says what to change."""
+    """A benchmark cannot be measured as it is written. The message explains what to change."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +103,7 @@ def dtype_of(named: Any) -> torch.dtype:
 
 @dataclass(kw_only=True, slots=True)
 class Drawing:
-    """A `Session`: draws what one provider asks for, and keeps what it records."""
+    """A `Session`: draws one provider's inputs, and keeps its recorded numbers."""
 
     draw: Draw
     device: str

@@ -18,7 +18,7 @@ from ci_bench.errors import BadConfig
 from ci_bench.records.spelling import meant
 
 OPTIONS = ("work", "cases", "backward", "threshold", "provider")
-"""Keywords that say something of the benchmark itself."""
+"""Keywords about the benchmark itself."""
 MOST_POINTS = 1000
 MOST_ARMS = 20
 MOST_ITEMS = 100
@@ -48,11 +48,12 @@ class Arm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Declaration:
-    """A benchmark as its decorators say it. `file` is relative to the tree, `line` that of the decorator.
+    """A benchmark as declared. `file` is relative to the tree, `line` that of the decorator.
 
-    `optional` are parameters that have a default. `keywords` are those of the decorator without `work`, which no plan needs.
-    The first of the `arms` is the decorated function itself. `origin` is the other tool that a benchmark is of, and empty for
-    decorated functions; what is `untimed` only reports numbers.
+    `optional` are parameters that have a default. `keywords` are those of the decorator without
+    `work`, which no plan needs. The first of the `arms` is the decorated function itself. `origin`
+    is the benchmark's other tool, and empty for decorated functions; `untimed` ones only report
+    numbers.
     """
 
     file: str
@@ -83,7 +84,7 @@ class Declaration:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """One combination of parameters, by name; `label` tells it apart: ``dtype=bf16,shape=1024x64``."""
+    """One combination of parameters, by name, with its `label`: ``dtype=bf16,shape=1024x64``."""
 
     values: Mapping[str, Any]
     label: str
@@ -157,7 +158,7 @@ def _name_of(value: Any) -> str:
 
 
 def _short(text: str) -> str:
-    """The text where an id may hold it, else what may be held, and a digest of the whole."""
+    """Return the text if an id may hold it, else its allowed part and a digest of the whole."""
     if _SHOWN.fullmatch(text) and len(text) <= LONGEST_LABEL:
         return text
     plain = re.sub(r"[^A-Za-z0-9_.+:/-]+", "_", text)[: LONGEST_LABEL - _DIGEST - 1]

@@ -1,4 +1,4 @@
-"""Reads benchmarks from a file's source, without running any of it, where their decorators say everything in literals.
+"""Reads benchmarks from a file's source without running it, if decorators use only literals.
 
 Other code (a list that is computed, a benchmark inside of an `if`, a decorator around it) is not
 guessed at. The whole file has to be imported then, and gives the same declarations itself.
@@ -16,7 +16,7 @@ PACKAGE, DECORATOR, PROVIDER = "ci_bench", "benchmark", "provider"
 
 
 class _NotPlain(Exception):  # noqa: N818 - a reason to import the file, not an error
-    """The file says something that only importing it can tell."""
+    """Only importing the file shows its contents."""
 
 
 def read(source: str, file: str) -> tuple[Declaration, ...] | None:

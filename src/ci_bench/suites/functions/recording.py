@@ -42,7 +42,7 @@ class Recorded:
 
 
 def recorded(name: str, value: float, *, unit: str, better: str | None, gate: bool) -> Recorded:
-    """Check what was recorded. Raises `BadRecord`."""
+    """Check a recorded number. Raises `BadRecord`."""
     if not NAME.fullmatch(name) or name.startswith(RECORDED):
         raise BadRecord(
             f"record({name!r}): a name is of up to 50 lower-case letters, digits and _, and does not start with {RECORDED}"

@@ -1,9 +1,9 @@
-"""Tensors of what a call returned, whatever it is: what the rule of numbers and the digests compare. Imports torch.
+"""Tensors of a call's result, of any type, for the rule of numbers and the digests.
 
-Numbers become numbers, text and bytes become their bytes, and other objects are taken apart by
-value: fields of dataclasses, items of mappings, members of sets in order, and the state of objects
-that define equality. An object without a value to compare by (a generator, an object that is only
-equal to itself) is refused by its kind.
+Imports torch. Numbers become numbers, text and bytes become their bytes, and other objects are
+taken apart by value: fields of dataclasses, items of mappings, members of sets in order, and the
+state of objects that define equality. An object without a value to compare by (a generator, an
+object that is only equal to itself) is refused by its kind.
 """
 
 import enum
@@ -38,7 +38,7 @@ Leaf = Tensor | bool | int | float | complex | str | bytes | tuple[Any, ...]
 
 
 def named_outputs(value: Any) -> dict[str, Tensor]:
-    """Name the tensors of what a call returned as the rule of numbers knows them: ``output: 0``.
+    """Name the tensors of a call's result as the rule of numbers knows them: ``output: 0``.
 
     Raises:
         BadBenchmark: something in it cannot be compared. The message begins with a verb.
@@ -52,7 +52,10 @@ def named_outputs(value: Any) -> dict[str, Tensor]:
 
 
 def differentiable(value: Any) -> list[Tensor]:
-    """List the tensors of what a call returned that have a gradient. Timed with the backward pass, so one tensor is quick."""
+    """List the tensors of a call's result that have a gradient.
+
+    The backward pass is timed with this, so one tensor is quick.
+    """
     if isinstance(value, Tensor):
         return [value] if value.requires_grad else []
     if isinstance(value, Mapping):

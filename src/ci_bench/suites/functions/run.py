@@ -34,7 +34,9 @@ def open_workload(case: Case, context: Context) -> "FunctionWorkload":
 
 
 def find(case: Case) -> tuple[Benchmark[..., Any], Mapping[str, Any]]:
-    """The benchmark and the parameters of a case, as this side's code has them: JSON has lost what is a tuple, or an object.
+    """The benchmark and the parameters of a case, from this side's code.
+
+    JSON has lost tuples and objects.
 
     Raises:
         BadBenchmark: this side's code has another benchmark, or none.
@@ -80,13 +82,13 @@ class FunctionWorkload:
         return TimedCall(arm, self._bench, alone=len(self._case.arms) == 1)
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
-        """Every arm against the reference in fp64; what the reference computes is kept."""
+        """Compare every arm with the reference in fp64; the reference's results are kept."""
         own = self._context
         return verify_arms(self._bench, arms, launch=own.launch, keep=own.keep, tell=own.progress, claim=own.claim)
 
 
 class TimedCall:
-    """One arm for the clock: one call, and its backward pass where that is asked for."""
+    """One arm for the clock: one call, and its backward pass if requested."""
 
     items: int | None = None
     compiler = Compiler.NONE
@@ -125,11 +127,11 @@ class TimedCall:
         self._built.remember()
 
     def state(self) -> dict[str, Tensor]:
-        """None: what outputs depend on is drawn, or a constant of the code."""
+        """Return nothing: outputs depend only on drawn inputs and constants of the code."""
         return {}
 
     def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:  # noqa: ARG002 - the protocol's signature
-        """Write other values into the inputs, where they lie: what a call computes from are these very tensors.
+        """Write other values into the inputs in place: calls compute from these very tensors.
 
         Shaken runs are moved by the roundings inside of the call as well.
         """
@@ -154,7 +156,7 @@ class TimedCall:
         return self._built.alter(Draw(seed=seed, noise=shaken, epsilon=self.epsilon), whole=whole)
 
     def weights(self) -> dict[str, Tensor]:
-        """None: what calls compute from besides is a constant of the code."""
+        """Return nothing: other inputs of calls are constants of the code."""
         return {}
 
     def results(self) -> dict[str, Tensor]:
@@ -178,5 +180,5 @@ class TimedCall:
         return (verify_followed(self._bench, self._arm, self._built, before, seed=seed),)
 
     def close(self) -> None:
-        """Take down what the provider set up."""
+        """Clean up after the provider."""
         self._built.close()

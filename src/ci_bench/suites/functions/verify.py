@@ -41,11 +41,11 @@ SHAKES = 2
 CALLS = ("second", "last")
 """Calls whose results are kept in addition to the first, on the same values."""
 TELLING = 4.0
-"""Results say something about half of the rows where blank ones move them by this many times what rounding allows."""
+"""Multiple of rounding by which blank rows must move results that depend on half of the rows."""
 JUMP = 16.0
 """Roundings beyond which a result has jumped when its inputs move by one."""
 MOST_DRAWS = 4
-"""Of other values: about one draw in ten of gradients of a small ReLU layer in bf16 tells nothing."""
+"""Draws of other values: about one in ten is useless for a small ReLU layer's gradients in bf16."""
 PRECISIONS = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}
 WAY_OUT = "a call has to compute from its inputs as they are then; draw what may be prepared ahead with constant=True"
 WORK = {"flops": "model_flops_per_step", "bytes": "bytes_per_step"}
@@ -161,7 +161,7 @@ def _is_exact(value: Tensor) -> bool:
 
 
 def epsilon_of(given: Sequence[Given]) -> float:
-    """The size of one rounding in the narrowest type of the inputs; `Built.inside` has that of what is computed."""
+    """Size of one rounding in the narrowest type of the inputs; `Built.inside` has the call's."""
     kinds = {one.dtype for one in given if one.dtype.is_floating_point or one.dtype.is_complex}
     roundings = [torch.finfo(kind).eps / 2 for kind in kinds]
     return max(roundings, default=FP32_EPSILON)
@@ -294,7 +294,7 @@ def _verify_collected(
 
 
 def _coarse(arm: str, seen: Mapping[str, Tensor], reference: Mapping[str, Tensor], other: str) -> Check:
-    """Of a provider whose file does not say that it computes what the others do: agreement, or that nothing is known."""
+    """Judge a provider whose file does not promise agreement: agreement, or unknown."""
     if not seen or not reference:
         outcome, detail = Outcome.UNKNOWN, "nothing that it returns can be compared"
     else:
@@ -320,9 +320,9 @@ def _of_nothing(bench: Bench, arms: tuple[str, ...], launch: int) -> Evidence:
 def _verify(
     bench: Bench, arm: str, prepared: Expected, other: Expected, seed: int, *, begun: dict[str, FirstCall]
 ) -> tuple[Outcome, str, tuple[Recorded, ...], tuple[Mapping[str, Tensor], ...]]:
-    """The answer, its words, what was recorded, and what agrees: on the prepared inputs, and on others.
+    """Return the answer, its words, recorded numbers, and agreeing results, on two sets of inputs.
 
-    Notes the arm's first call in `begun`.
+    The inputs are the prepared ones, and others. Notes the arm's first call in `begun`.
     """
     with bench.opened(arm, Draw(seed=bench.seed)) as built:
         start = read_start(built.session.tensors, ())
@@ -391,9 +391,9 @@ def _form(left: Mapping[str, Tensor]) -> dict[str, tuple[object, ...]]:
 
 
 def _over_seeds(bench: Bench, arm: str, prepared: Expected) -> tuple[Outcome, str] | None:
-    """The answer over seeds, of an arm that disagrees with a reference that draws; `None` where seeds say nothing.
+    """Judge an arm over seeds, if it disagrees with a reference that draws random numbers.
 
-    So they do where calls differ since each of them writes into its inputs.
+    `None` if seeds show nothing, as with calls that differ because they write into their inputs.
     """
     if arm == prepared.arm or any(name.startswith("input: ") for name in prepared.runs[0]):
         return None
@@ -416,9 +416,9 @@ def _how(before: Mapping[str, Tensor], after: Mapping[str, Tensor], found: Agree
 
 
 def _jump(found: Agreement, expected: Expected) -> str:
-    """Of values that tell nothing: the element that one rounding of its inputs moves most in the reference itself, if it jumps.
+    """Find a jump in values that show nothing: the element that one rounding moves most.
 
-    With a way out; empty if nothing jumps.
+    It is an element of the reference itself. The result has a way out; empty if nothing jumps.
     """
     if found.outcome is not Outcome.UNKNOWN:
         return ""
@@ -495,7 +495,7 @@ def _with_later_calls(computed: Computed, expected: Expected) -> Computed:
 
 
 def _work(bench: Bench, expected: Expected) -> dict[str, Fact]:
-    """Bytes and operations of a call, as the benchmark says, and the device's peak where there are operations."""
+    """Facts on bytes and operations of a call by the benchmark, and on the device's peak."""
     work = bench.benchmark.keywords.get("work")
     said = work(**bench.values) if callable(work) else work
     if said is None:

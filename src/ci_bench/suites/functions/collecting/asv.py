@@ -172,7 +172,10 @@ def _track(found: Found, value: Any) -> None:
 
 
 def _all_of(found: Found, instance: Any, name: str) -> list[Callable[..., Any]]:
-    """The `setup` or `teardown` of module, class and function, in this order; a module's own only if it takes what is given."""
+    """The `setup` or `teardown` of module, class and function, in this order.
+
+    A module's own is used only if it takes the given arguments.
+    """
     owner = instance if instance is not None else found.owner
     steps = (getattr(place, name, None) for place in (found.module, owner, found.function) if place is not None)
     return [step for step in steps if callable(step)]

@@ -19,7 +19,7 @@ from ci_bench.suites.functions.grids import NAME, Arm, Declaration, as_json, is_
 
 Values = Mapping[str, Any]
 Opener = Callable[[str, Any], Any]
-"""Given an arm and what stands behind a case, gives the call that is timed, or a generator that yields it and takes down."""
+"""Opens a case for an arm: gives the timed call, or a generator that yields it and cleans up."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -42,10 +42,10 @@ class Collected(Benchmark[..., Any]):
 def collected(
     where: Declaration, cases: Iterable[tuple[Values, Any]], open_case: Opener, *, arms: Sequence[str] = ()
 ) -> Collected:
-    """A benchmark of cases, each with its parameters as they are shown and what `open_case` is given for it.
+    """A benchmark of cases, each with its shown parameters and a handle for `open_case`.
 
-    `where` says file, line, function and format; `arms` are the providers, the reference first, by default one of the
-    function's name. A case without a parameter is the only one.
+    `where` has file, line, function and format; `arms` are the providers, the reference first, by
+    default one with the function's name. A case without a parameter is the only one.
     """
     listed = list(cases)
     behind = {_key(values): handle for values, handle in listed}
@@ -139,7 +139,10 @@ def as_called(call: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def still_callable(call: Callable[[], Any], place: str, what: str) -> None:
-    """Call it once, after what made it has returned. Raises `NotMeasured` if it needs something that is gone by then."""
+    """Call it once, after its maker has returned.
+
+    Raises `NotMeasured` if it needs something that is gone by then.
+    """
     try:
         call()
     except (NotMeasured, Unsupported):

@@ -1,8 +1,9 @@
-"""Functions under `triton.testing.perf_report`: each x is a case, each line a provider, and what goes to `do_bench` is timed.
+"""Functions under `triton.testing.perf_report`: a case per x, a provider per line.
 
-The function runs once for each time that a provider is opened: it draws its inputs, from the same seed for all lines, and hands
-a callable to `do_bench` (`stand_ins`). All plots of a function with the same lines are one benchmark, whose `args` are parameters
-like those of x.
+The callable for `do_bench` is timed. The function runs once each time that a provider is opened: it
+draws its inputs, from the same seed for all lines, and hands a callable to `do_bench`
+(`stand_ins`). All plots of a function with the same lines are one benchmark, whose `args` are
+parameters like those of x.
 """
 
 import re

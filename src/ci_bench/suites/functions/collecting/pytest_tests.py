@@ -29,7 +29,7 @@ MOST_SAID = 1000
 
 
 class Handed:
-    """The fixture `benchmark`: it keeps what a test hands to it, and calls that once for the test's own use of the result."""
+    """The fixture `benchmark`: keeps a test's callable, and calls it once for the test itself."""
 
     stats = None
     enabled = disabled = False
@@ -57,7 +57,7 @@ class Handed:
         teardown: Callable[..., Any] | None = None,
         **_: Any,
     ) -> Any:
-        """Time ``target(*args, **kwargs)``; how often is the engine's to say."""
+        """Time ``target(*args, **kwargs)``; the engine decides the number of calls."""
         if setup is not None or teardown is not None:
             raise Unsupported("benchmark.pedantic has a setup or teardown for each round, but calls are timed in a row")
         return self(target, *args, **(kwargs or {}))
@@ -75,7 +75,7 @@ class Plugin:
         config.addinivalue_line("markers", "benchmark: of pytest-benchmark")
 
     def pytest_collectreport(self, report: "pytest.CollectReport") -> None:
-        """Keep what cannot be collected."""
+        """Keep errors of collecting."""
         if report.failed:
             self.faults.append(str(report.longrepr))
 

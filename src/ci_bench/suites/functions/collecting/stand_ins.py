@@ -94,7 +94,7 @@ def is_installed(name: str) -> bool:
 
 
 def _patch_triton() -> None:
-    """Triton's own timers hand what a benchmark gives them to `take`."""
+    """Make Triton's own timers hand a benchmark's callable to `take`."""
     testing = import_module("triton.testing")
     for name in TIMERS:
         original = getattr(testing, name, None)
@@ -162,7 +162,7 @@ class Absent:
 
 @dataclass(kw_only=True)
 class Benchmark:
-    """`triton.testing.Benchmark`: what one plot is made of; the rest is how it looks."""
+    """`triton.testing.Benchmark`: the contents of one plot; other fields are its looks."""
 
     x_names: list[str]
     x_vals: list[Any]
@@ -241,7 +241,7 @@ def register_metric(**_: Any) -> Callable[[Callable[..., Any]], Callable[..., An
 
 
 def register_x_val(label: str = "x_val") -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # noqa: ARG001 - tritonbench's signature
-    """Leave a method that says what an input is called."""
+    """Return a method that names an input, unchanged."""
     return lambda function: function
 
 

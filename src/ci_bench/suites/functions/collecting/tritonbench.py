@@ -73,7 +73,7 @@ def _make(kind: type, name: str, device: str) -> Operator:
 
 
 def _cases(kind: type, where: Declaration) -> Iterator[tuple[Mapping[str, Any], str, int]]:
-    """Every input by what the operator calls it, else by the shapes of its tensors."""
+    """Every input by the operator's name for it, else by the shapes of its tensors."""
     for place, x in enumerate(_named_inputs(kind, where)):
         yield {"x": x}, str(place), place
 
