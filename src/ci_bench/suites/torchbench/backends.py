@@ -24,7 +24,7 @@ def make_compiler(options: Options, candidate: CompiledArm | None, *, apart: str
 
 
 def set_up_torch(options: Options) -> None:
-    """Set what holds for the whole worker: precision of matmuls, determinism, dynamo's limits, inductor's options.
+    """Apply settings to the whole worker: matmul precision, determinism, dynamo, inductor.
 
     Raises:
         LookupError: inductor has no option of a given name; the message names the nearest.
@@ -39,7 +39,7 @@ def set_up_torch(options: Options) -> None:
 
 
 def wanted_of_inductor(options: Options) -> dict[str, Any]:
-    """Inductor's options that a case asks for, the general ones first."""
+    """Inductor's options for a case, the general ones first."""
     settings = options.settings
     wanted: dict[str, Any] = {"fallback_random": True} if settings.align_rng else {}
     if settings.freezing:

@@ -18,7 +18,7 @@ from ci_bench.suites.torchbench.options import Source
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listed:
-    """One model: a class of transformers, rows per batch, tokens per row, and what its configuration sets apart."""
+    """One model: a class of transformers, rows per batch, tokens per row, and its settings."""
 
     cls: str
     batch: int

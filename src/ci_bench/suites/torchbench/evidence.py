@@ -1,9 +1,11 @@
-"""From a verification to evidence: the checks, their words, facts about the model, and what eager computed for the other side.
+"""Evidence from a verification: checks, their words, facts about the model, and eager's results.
 
-For a paired run: in inference the outputs of every step; in training outputs, loss and gradients of the first, and what the
-optimizer makes of known gradients. Later steps of a training begin where eager's own optimizer left it, and Adam makes whole
-updates of the rounding of tiny gradients: what head is off by there, base's runs, which each begin where eager began, would not
-show. Buffers go with either: a step changes them by what it computed.
+Eager's results are for the other side of a paired run. In inference they are the outputs of every
+step; in training outputs, loss and gradients of the first, and the optimizer's updates by known
+gradients. Later steps of a training start from the state after eager's own optimizer, and Adam
+makes whole updates of the rounding of tiny gradients. Base's runs, which each start from eager's
+state, would not show how far head is off by there. Buffers go with either: a step changes them by
+its results.
 
 Batch invariance is a separate check: does a row's result depend on how many rows are computed with
 it? Compiled forward passes at N, N/2, ... 1, bit by bit.
@@ -94,7 +96,7 @@ def _place(path: str) -> str:
 
 
 def _number(text: str) -> Tensor | None:
-    """A Python number; a size is exact, and what was computed has the rounding of fp32 at best."""
+    """A Python number; a size is exact, and a computed number has the rounding of fp32 at best."""
     try:
         return torch.tensor([int(text)])
     except ValueError:
@@ -158,7 +160,10 @@ Build = Callable[..., Ready]
 
 
 def accuracy_evidence(settled: Settled, arms: Sequence[str], build: Build, context: Context) -> Evidence:
-    """Verify the candidates `arms` of a case, all against one reference; `context.keep` is given what eager computed."""
+    """Verify the candidates `arms` of a case, all against one reference.
+
+    `context.keep` gets eager's results.
+    """
     if settled.skip_accuracy is not None:
         return Evidence(checks=_skipped(settled.skip_accuracy, arms))
     options = settled.options
@@ -201,7 +206,7 @@ class FirstCalls:
     def noting(
         self, arm: str, ready: Ready, steps: Callable[[], Iterator[tuple[int, Snapshot]]]
     ) -> Iterator[tuple[int, Snapshot]]:
-        """The steps of a fresh candidate, once it was read what they compute from; the first of them is noted."""
+        """Yield the steps of a fresh candidate, after reading its start; note the first step."""
         start = start_of(ready)
         for number, (index, snapshot) in enumerate(steps()):
             if not number:
@@ -337,7 +342,7 @@ def _fresh(candidate: CompiledArm, witness: Witness) -> Ready:
 
 
 def _compiled(build: Build, candidate: CompiledArm) -> tuple[Ready, Callable[[], dict[str, int]]]:
-    """A fresh candidate, and what dynamo did since it was built."""
+    """Return a fresh candidate, and dynamo's counts since it was built."""
     import torch
     from torch._dynamo.utils import counters
 
@@ -390,7 +395,7 @@ def _runner_check(judge: Judge, last: Snapshot, settled: Settled, arm: str) -> C
 
 
 def runner_tolerance(options: Options, source: str) -> float:
-    """The runner's tolerance by source, mode and precision, where no table says otherwise."""
+    """The runner's tolerance by source, mode and precision, unless a table sets another."""
     training = options.mode is Mode.TRAINING
     if source in {Source.HUGGINGFACE, Source.TIMM}:
         return 1e-2 if training else 1e-3

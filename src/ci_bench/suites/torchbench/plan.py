@@ -208,7 +208,7 @@ class TorchBench:
         return (*self.preload, *(IMPORTED if "layouts" in case.params else ()))
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
-        """Prepare, compile from cold, verify, then memory and time; each only where it was asked for."""
+        """Prepare, compile from cold, verify, then memory and time; each only if requested."""
         measure = Measure(case.params["settings"]["measure"])
         arms, options = case.arms, parse(case.params)
         limits = options.settings.largest
@@ -250,7 +250,7 @@ def _models(options: Mapping[str, Any], source: Source, table: Table) -> tuple[s
 
 
 def _batch_sizes(options: Mapping[str, Any]) -> tuple[int | str | None, ...]:
-    """The batch size of each case; an id tells it where there are several."""
+    """The batch size of each case; an id has it if there are several."""
     given = options.get("batch_size")
     return tuple(given) if isinstance(given, list | tuple) else (given,)
 
@@ -266,7 +266,7 @@ def _modes(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _backends(options: Mapping[str, Any]) -> tuple[tuple[str, tuple[CompiledArm, ...]], ...]:
-    """The backend of each case, and where the entry says how to compile the only arm of it."""
+    """The backend of each case, and the compilation of its only arm if the entry sets it."""
     if "arms" in options or "layouts" in options:
         return (("", ()),)
     backends = _listed(options, "backend", default=("inductor",))
@@ -282,7 +282,7 @@ def _listed(options: Mapping[str, Any], name: str, default: tuple[str, ...] = ("
 
 
 def _check(options: Options) -> None:
-    """Refuse what cannot be asked together."""
+    """Refuse options that clash."""
     settings, training = options.settings, options.mode is Mode.TRAINING
     _check_inductor(settings)
     if options.layouts:
@@ -348,7 +348,7 @@ def _check_quantization(options: Options) -> None:
 
 
 def _check_inductor(settings: Settings) -> None:
-    """Refuse what inductor has no option of, or not of that type."""
+    """Refuse options that inductor lacks, or that have another type."""
     faults = [f"{WHERE}.inductor.{fault}" for fault in option_faults(settings.inductor)]
     if faults:
         raise BadConfig("\n".join(faults))

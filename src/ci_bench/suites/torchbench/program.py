@@ -37,7 +37,10 @@ _AUTOCAST = {Precision.AMP_BF16: torch.bfloat16, Precision.AMP_FP16: torch.float
 
 @dataclass(frozen=True, kw_only=True)
 class Ready:
-    """A model that can step. `parts` are those that `step` marks; `form` is what an experiment made of the module."""
+    """A model that can step.
+
+    `step` marks `parts`; `form` is the module captured by an experiment.
+    """
 
     module: nn.Module
     optimizer: torch.optim.Optimizer | None
@@ -57,10 +60,11 @@ def make_ready(
     exact: bool = False,
     captured: bool = False,
 ) -> Ready:
-    """Build a stepping model. `candidate` says how it is compiled; `exact` makes it the fp64 reference, without autocast.
+    """Build a stepping model.
 
-    `captured` says that its steps have to fit into a CUDA graph as they are. `folder` is for files of compiled models, which all
-    processes of the case find there.
+    `candidate` sets its compilation; `exact` makes it the fp64 reference. The reference has no
+    autocast. `captured` means that its steps have to fit into a CUDA graph as they are. `folder` is
+    for files of compiled models, which all processes of the case find there.
     """
     training = options.mode is Mode.TRAINING
     placed = place(options, loaded, device=device, exact=exact)
@@ -97,7 +101,7 @@ class Placed:
 
 
 def place(options: Options, loaded: Loaded, *, device: str, exact: bool = False) -> Placed:
-    """Put what was loaded on its device, in the case's precision, in the mode that is measured."""
+    """Put the loaded model on its device, in the case's precision, in the measured mode."""
     training = options.mode is Mode.TRAINING
     set_fp32_precision(tf32=options.precision is Precision.TF32)
     cast = _Cast(device=device, rounded=_WEIGHTS.get(options.precision), exact=exact, images=options.settings.channels_last)

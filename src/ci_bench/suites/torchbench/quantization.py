@@ -33,17 +33,19 @@ QUANTIZERS = {
     "int4weightonly": "Int4WeightOnlyConfig",
 }
 LIMITS = {"int8dynamic": 0.1, "int8weightonly": 0.05, "int4weightonly": 0.4}
-"""The share of the outputs that may be lost, where the case does not say otherwise."""
+"""The share of the outputs that may be lost, unless the case sets another."""
 
 Build = Callable[..., Ready]
 """Called with `backend`, `exact` and `quantized`: a fresh model of the case, from the same bytes."""
 
 
 def quantize(module: nn.Module, options: Options) -> None:
-    """Quantise the linear layers of a module in place, as torchao does it, from weights in the case's precision.
+    """Quantise the linear layers of a module in place, as torchao does it.
+
+    The weights are in the case's precision.
 
     Raises:
-        Unsupported: torchao, what it needs for this kind, or a layer to quantise is missing.
+        Unsupported: torchao, its requirements for this kind, or a layer to quantise is missing.
     """
     kind = str(options.settings.quantization)
     try:

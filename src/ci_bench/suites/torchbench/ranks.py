@@ -235,7 +235,7 @@ class Conducted:
         self._close()
 
     def follow(self, order: Mapping[str, Any]) -> None:
-        """In the other ranks: what rank 0 ordered."""
+        """In the other ranks: follow rank 0's order."""
         match order["do"]:
             case "open":
                 self._open(order["arm"], quiet=order["quiet"])
@@ -295,7 +295,7 @@ class SharedProgram(ModelProgram):
         self._result = self._ready.step(self._last, mark)
 
     def finish(self) -> tuple[Check, ...]:
-        """As of one process, and what processes share is the same in all, and their masks are not."""
+        """Check as in one process, and that shared parts are equal and masks differ."""
         ranks, device = self._shared.ranks, self._shared.device
         checks = (*super().finish(), replicas(self._module, self._arm, ranks, device))
         if not self._found.is_random:
@@ -305,7 +305,7 @@ class SharedProgram(ModelProgram):
         return (*checks, *masks)
 
     def state(self) -> State:
-        """Weights, buffers and what the optimizer keeps, whole, on the host."""
+        """Weights, buffers and optimizer state, whole, on the host."""
         return whole_state(self._module, self._optimizer)
 
     def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:

@@ -86,7 +86,7 @@ class _Drawing:
 
 
 def tensors_of(one: Snapshot) -> dict[str, Tensor]:
-    """Outputs, loss and gradients of a step; what the optimizer makes of them was judged without dropout."""
+    """Outputs, loss and gradients of a step; optimizer updates were judged without dropout."""
     loss = {} if one.loss is None else {"loss": one.loss.reshape(1)}
     return {**one.outputs, **loss, **{f"gradients.{name}": value for name, value in one.gradients.items()}}
 

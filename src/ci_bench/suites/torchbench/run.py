@@ -94,7 +94,7 @@ class ModelWorkload:
         return self._options.layout_of(arm) is not None
 
     def follow(self, order: Mapping[str, Any]) -> None:
-        """In a rank that is not the first: take part in what is verified."""
+        """Take part in verification, in a rank other than the first."""
         self._in_ranks().follow(order)
 
     def open(self, arm: str) -> Program:
@@ -113,7 +113,7 @@ class ModelWorkload:
         return self._load(quantized=arm != REFERENCE_ARM or not self._options.settings.compares_quantization)
 
     def program(self, arm: str, loaded: Loaded) -> Program:
-        """A program of what was loaded for the arm."""
+        """A program of the model loaded for the arm."""
         ready = self._ready(loaded, candidate=self._options.candidates.get(arm))
         return ModelProgram(arm, self._options, loaded, ready, unrefereed=_excused(self._settled))
 
@@ -122,7 +122,7 @@ class ModelWorkload:
 
         Raises:
             Unsupported: the model has a fixed batch.
-            LookupError: its table says that it takes fewer rows.
+            LookupError: its table sets fewer rows.
         """
         settled = settle(_of_size(parse(self._case.params), rows), self._context.device)
         size = settled.options.settings.batch_size
@@ -194,7 +194,7 @@ class ModelWorkload:
             )
 
     def _load(self, *, quantized: bool = True) -> Loaded:
-        """A fresh model, always from the same seed; quantised where the case asks for that, and the arm is to be."""
+        """A fresh model, always from the same seed; quantised if the case requires it of an arm."""
         settings = self._options.settings
         assert settings.largest is None or settings.batch_size, "the largest batch was not searched for"  # noqa: S101 - our own bug
         with worded(Word.MODEL_FAIL_TO_LOAD, Word.OOM):
@@ -219,7 +219,7 @@ def _excused(settled: Settled) -> str:
 
 
 def _require(precision: Precision, device: str) -> None:
-    """Skip what the device has no units for."""
+    """Skip precisions for which the device has no units."""
     on_gpu = device.startswith("cuda")
     modern = on_gpu and torch.cuda.get_device_capability(device)[0] >= AMPERE
     if precision is Precision.TF32 and not modern:

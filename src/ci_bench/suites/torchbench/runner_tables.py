@@ -24,7 +24,7 @@ COUNTERS = {
     "graphs": "unique_graphs",
     "ops_captured": "calls_captured",
 }
-"""The runner's column by what it is called in our rules."""
+"""The runner's columns by their names in our rules."""
 MAX_NAMES = 10_000
 
 FIELDS = {

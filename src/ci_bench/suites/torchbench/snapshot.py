@@ -74,7 +74,10 @@ def _host(value: Tensor) -> Tensor:
 
 
 def leaves_of(outputs: Any) -> list[Tensor]:
-    """The tensors of what a step returned; pytree, which compilers see through, does not know dataclasses."""
+    """The tensors of a step's result.
+
+    pytree, which compilers see through, does not know dataclasses.
+    """
     plain = [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor)]
     return plain or [leaf for _, leaf in flatten(outputs, "outputs") if isinstance(leaf, Tensor)]
 
@@ -155,7 +158,7 @@ def state_of(whole: dict[str, Any], numbers: list[int]) -> dict[str, Any]:
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, wanted: dict[str, Any]) -> None:
-    """Write the state in place; what has none in it has none afterwards, as a parameter that got no gradient yet."""
+    """Write the state in place; a tensor without one has none afterwards, as before a step."""
     ordered = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     with torch.no_grad():
         for index, parameter in enumerate(ordered):

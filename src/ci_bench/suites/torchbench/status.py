@@ -36,7 +36,7 @@ class Word(StrEnum):
 
 
 class ModelFailed(RuntimeError):  # noqa: N818 - it says what happened, and is shown to the user
-    """A model, or what it was compiled to, raised. The message begins with the runner's word."""
+    """A model, or its compiled form, raised an error. The message begins with the runner's word."""
 
 
 class OutOfMemoryError(RuntimeError):
@@ -55,7 +55,7 @@ def worded(failed: Word, out_of_memory: Word) -> Iterator[None]:
 
 
 def in_words(error: Exception, failed: Word, out_of_memory: Word) -> Exception:
-    """The error that tells the word, for one that does not."""
+    """Return an error with the word, for one without."""
     text = f"{type(error).__name__}: {error}"
     if is_out_of_memory(error):
         return OutOfMemoryError(f"{out_of_memory}: {text}")

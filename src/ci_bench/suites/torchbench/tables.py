@@ -21,7 +21,7 @@ from ci_bench.suites.torchbench.runner_tables import canaries_of, is_of_the_runn
 
 MAX_BYTES = 1_000_000
 SITUATION = ("models", "when", "reason")
-"""Fields of a rule that say where it holds; all others say what."""
+"""Fields of a rule that limit where it applies; all others are settings."""
 
 MOST, LEAST = ("graph_breaks", "fallbacks"), ("graphs", "ops_captured")
 """Counts of dynamo: of the first more is worse, of the second less."""

@@ -1,4 +1,7 @@
-"""One arm of a case for the clock: steps over its prepared batches, what they leave, and how they are refereed. Imports torch."""
+"""One arm of a case for the clock: steps over its prepared batches, their results, refereeing.
+
+Imports torch.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -110,7 +113,10 @@ class ModelProgram:
 
     @property
     def learns(self) -> bool:
-        """Tell whether steps change what later ones compute from: in training, and if the first step changed a buffer."""
+        """Return true if steps change what later ones compute from.
+
+        They do in training, and if the first step changed a buffer.
+        """
         return self._training or (self._buffers is not None and digests_of(self._ready.module) != self._buffers)
 
     def remember(self) -> None:
@@ -120,7 +126,7 @@ class ModelProgram:
         self._pristine = tuple(_of_tensors(kept_aside(_tensors(sample))) for sample in every)
 
     def state(self) -> State:
-        """Weights, buffers and what the optimizer keeps, on the host."""
+        """Weights, buffers and optimizer state, on the host."""
         return read_state(self._ready.module, self._ready.optimizer)
 
     def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
@@ -152,7 +158,10 @@ class ModelProgram:
         return altered(target, values, seed, rows=self._rows, whole=whole)
 
     def outputs(self) -> State:
-        """All tensors of the last step's outputs, of every batch where a step goes through all; and what training left."""
+        """All tensors of the last step's outputs, and in training its other results.
+
+        If a step goes through all batches, it has the outputs of every batch.
+        """
         results = [self._result] if self._results is None else self._results
         found: State = {}
         for index, (_, outputs) in enumerate(results):
@@ -169,7 +178,7 @@ class ModelProgram:
         return {} if self._whole else self.outputs()
 
     def resume(self) -> None:
-        """Back to the prepared batches, which hold again what they held."""
+        """Return to the prepared batches, with their original values."""
         for sample, before in self._overwritten:
             overwritten(_tensors(sample), _tensors(before))
         self._overwritten = ()

@@ -98,13 +98,13 @@ def _rmse(value: Tensor, truth: Tensor) -> float:
 
 
 TELLING = 4.0
-"""Outputs say something about half of the rows where blank ones move them by this many times what rounding allows."""
+"""Multiple of rounding by which blank rows must move outputs that depend on half of the rows."""
 SHOWN = 3
 REPEATED = ("outputs", "gradients", "buffers")
 ORDER = ("outputs", "loss", "gradients", "buffers")
 """Order of faults in a report: a wrong output makes wrong gradients, so it comes first."""
 KINDS = ("outputs", "gradients", "updates")
-"""Of each kind that a case has, something has to be large enough to tell a wrong result from a right one."""
+"""Kinds of which a tensor has to be large enough to show a wrong result."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,7 +122,10 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Judge:
-    """Judges snapshots of one case. `unsteady` says that eager is known not to repeat itself: its spread counts as rounding."""
+    """Judges snapshots of one case. `unsteady` means that eager does not repeat itself.
+
+    Its spread counts as rounding then.
+    """
 
     options: Options
     reference: Reference

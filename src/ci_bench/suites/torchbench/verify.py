@@ -72,7 +72,7 @@ class PythonState:
 
 
 def python_state_of(module: nn.Module) -> PythonState:
-    """Copy the plain attributes of all modules; what they share is shared in the copy, and tensors are cut from their graphs."""
+    """Copy the plain attributes of all modules; sharing stays, and tensors lose their graphs."""
     memo = _kept(module)
     found = {}
     for name, inner in module.named_modules():
@@ -129,7 +129,7 @@ def _kept(module: nn.Module) -> dict[int, Any]:
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
-    """A deep copy; of a tensor what it holds."""
+    """A deep copy; of a tensor its contents."""
     if id(value) in memo:
         return memo[id(value)]
     if isinstance(value, Tensor):
@@ -231,7 +231,7 @@ class Reference:
     inputs: tuple[Tensor, ...] = ()
     generators: tuple[Tensor, ...] = ()
     start: Mapping[str, str] = field(default_factory=dict)
-    """Forms and digests of what the first step computes from."""
+    """Forms and digests of the first step's inputs and weights."""
     start_again: Mapping[str, str] = field(default_factory=dict)
     """The same of another build."""
     draws: bool = False
@@ -433,7 +433,7 @@ def inputs_of(ready: Ready) -> tuple[Tensor, ...]:
 
 
 def start_of(ready: Ready) -> dict[str, str]:
-    """Forms and digests of what a fresh model computes from."""
+    """Forms and digests of a fresh model's inputs and weights."""
     return read_start(inputs_of(ready), ready.module.named_parameters())
 
 

@@ -30,7 +30,7 @@ def load(options: Options, device: str) -> Loaded:
     """Construct a model of the checkout.
 
     Raises:
-        Unsupported: the model says that it does not do this mode, device or batch size.
+        Unsupported: the model refuses this mode, device or batch size.
         LookupError: the checkout has no such model.
     """
     root = Path(options.path or ".").expanduser().resolve()

@@ -83,6 +83,6 @@ _MODULES = {
 
 
 def find_loader(source: Source) -> Loader:
-    """The `load` of a source's module, imported when it is asked for."""
+    """Return the `load` of a source's module, imported on request."""
     loader: Loader = import_module(f"ci_bench.suites.torchbench.sources.{_MODULES[source]}").load
     return loader

@@ -11,7 +11,7 @@ from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample, optional
 BATCH = 128
 LARGER = {"ghostnet_100": 512, "mobilenetv3_large_100": 512}
 MEAN, SPREAD, BRIGHTEST = 127.5, 73.9, 256
-"""Of uniform integers 0..255: what inputs are standardised by."""
+"""Mean and deviation of uniform integers 0..255, which standardise inputs."""
 
 
 def load(options: Options, _: str) -> Loaded:

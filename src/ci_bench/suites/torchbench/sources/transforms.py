@@ -34,7 +34,7 @@ def varied(loaded: Loaded, seed: int) -> Loaded:
 
 
 def varied_in_length(loaded: Loaded, seed: int) -> Loaded:
-    """Sequences of several lengths, drawn once, on top of what else differs between the batches."""
+    """Sequences of several lengths, drawn once, in addition to the batches' other differences."""
     length = loaded.sequence or _length_of(loaded.samples[0])
     if length is None:
         raise Unsupported(

@@ -130,7 +130,7 @@ class Block(nn.Module):
         self.inner = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width), nn.Dropout(dropout))
 
     def forward(self, hidden: Tensor, *, causal: bool) -> Tensor:
-        """[batch, positions, width] to the same; `causal` hides what comes later."""
+        """[batch, positions, width] to the same; `causal` hides later positions."""
         batch, positions, width = hidden.shape
         qkv = self.qkv(self.norm_one(hidden)).view(batch, positions, 3, self.heads, width // self.heads)
         query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
