@@ -1,8 +1,9 @@
 """Checkpoints of a training in one layout that another layout, or one process, resumes from.
 
-Saved and loaded with torch's distributed checkpoint, each process its own shards of weights, buffers and what the optimizer keeps
-(https://docs.pytorch.org/docs/stable/distributed.checkpoint.html), or by the user's own functions. The names in a checkpoint are
-those that the whole model has, also where a layout or the stage of a pipeline calls its parameters otherwise.
+torch's distributed checkpoint saves and loads them, each process its own shards of weights, buffers
+and optimizer state (https://docs.pytorch.org/docs/stable/distributed.checkpoint.html), or the
+user's own functions do. The names in a checkpoint are those of the whole model, even if a layout or
+the stage of a pipeline uses other names.
 """
 
 from collections.abc import Iterable, Mapping
@@ -85,7 +86,7 @@ def state_of(model: nn.Module, optimizer: torch.optim.Optimizer, names: Mapping[
 def put_back(
     state: Mapping[str, Mapping[str, Any]], model: nn.Module, optimizer: torch.optim.Optimizer, names: Mapping[str, str]
 ) -> None:
-    """Write what `state_of` gave, and a checkpoint filled in, into model and optimizer."""
+    """Write a state of `state_of`, filled in by a checkpoint, into model and optimizer."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict, set_optimizer_state_dict
 
     own = {whole: name for name, whole in names.items()}

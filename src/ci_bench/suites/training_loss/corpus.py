@@ -75,7 +75,7 @@ def prepare_rows(options: Options, folder: Path) -> None:
 
 
 def load_rows(folder: Path, split: str) -> Rows:
-    """Read what `prepare_rows` stored."""
+    """Read the rows that `prepare_rows` stored."""
     tensors = load_file(folder / f"{split}.safetensors")
     labels = tensors.pop("labels")
     return Rows(inputs=tensors, labels=labels)

@@ -179,7 +179,7 @@ def _by_rank(steps: Sequence[Sequence[float]]) -> tuple[tuple[float | None, ...]
 
 @dataclass(kw_only=True, slots=True)
 class ParallelStep:
-    """One rank's part of a step. `watched` keeps what each rank saw, where that is asked for."""
+    """One rank's part of a step. `watched` keeps each rank's values, if requested."""
 
     layout: Layout
     whole: nn.Module
@@ -286,7 +286,7 @@ def stages_of(layout: Layout, model: nn.Module, ranks: Ranks) -> list[nn.Module]
 def schedule_of(
     layout: Layout, stages: Sequence[nn.Module], ranks: Ranks, device: str, loss_of: Callable[[Tensor, Tensor], Tensor]
 ) -> Any:
-    """The layout's schedule over as many micro-batches as `accumulate` says."""
+    """The layout's schedule over `accumulate` micro-batches."""
     from torch.distributed import pipelining
 
     count, schedule = ranks.count * layout.stages, SCHEDULES[layout.schedule]

@@ -19,7 +19,7 @@ DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropou
 
 
 class BadModel(Exception):  # noqa: N818 - named like BadData and BadConfig
-    """The user's own model or loss is not what a training needs. The message names the option."""
+    """The user's own model or loss does not fit a training. The message names the option."""
 
 
 def build_model(options: Options, *, seed: int) -> nn.Module:

@@ -106,7 +106,7 @@ SUITE = TrainingLoss()
 
 
 def _stages_of_layouts(case: Case, count: int) -> tuple[Stage, ...]:
-    """Nothing is compiled from cold; what concerns a layout takes place in all ranks."""
+    """Compile nothing from cold; stages of layouts take place in all ranks."""
     memory = tuple(
         Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES, processes=1 if arm == case.reference else count)
         for arm in case.arms

@@ -19,7 +19,7 @@ SCALE = 1.01
 
 
 def backend(graph: torch.fx.GraphModule, _: Sequence[Tensor]) -> Callable[..., Any]:
-    """The graph's own forward, and around it what CI_BENCH_PLANT names; nothing if it names nothing."""
+    """The graph's own forward, with the faults that CI_BENCH_PLANT names around it."""
     planted = set(filter(None, os.environ.get("CI_BENCH_PLANT", "").split(",")))
     if not planted:
         return graph.forward

@@ -228,7 +228,7 @@ class TimedTraining:
         """Nothing: the rows are kept anyway, and where a step begins is given."""
 
     def state(self) -> State:
-        """Weights, buffers and what the optimizer keeps, on the host."""
+        """Weights, buffers and optimizer state, on the host."""
         return read_state(self._trainee.model, self._trainee.optimizer)
 
     def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
@@ -303,7 +303,10 @@ class TimedLayout:
         self._loss = self._trainee.step(self._epoch.following())
 
     def finish(self) -> tuple[Check, ...]:
-        """The last loss is a number, the weights have moved, and what every rank has is the same in all. A collective."""
+        """Check that the last loss is a number, the weights have moved, and ranks agree.
+
+        A collective.
+        """
         loss = math.nan if self._loss is None else float(self._loss)
         finite = Outcome.PASS if math.isfinite(loss) else Outcome.FAIL
         now = self._trainee.model.state_dict()
@@ -319,7 +322,7 @@ class TimedLayout:
         """Nothing: the rows are kept anyway, and where a step begins is given."""
 
     def state(self) -> State:
-        """Weights, buffers and what the optimizer keeps, whole, on the host. A collective."""
+        """Weights, buffers and optimizer state, whole, on the host. A collective."""
         return whole_state(self._trainee.model, self._trainee.optimizer)
 
     def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
@@ -372,7 +375,7 @@ def _local(value: Tensor) -> Tensor:
 
 
 def _require(precision: Precision, device: str) -> None:
-    """Skip what the device has no units for."""
+    """Skip precisions for which the device has no units."""
     on_gpu = device.startswith("cuda")
     modern = on_gpu and torch.cuda.get_device_capability(device)[0] >= AMPERE
     if precision is Precision.TF32 and not modern:

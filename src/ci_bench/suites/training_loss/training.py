@@ -226,7 +226,7 @@ def make_logits(options: Options, model: nn.Module) -> Callable[[Batch], Tensor]
 
 
 def make_loss(options: Options, model: nn.Module, logits: Callable[[Batch], Tensor]) -> Callable[[Batch], Tensor]:
-    """The loss of a batch: what the model computes, or the user's own function of its logits and the labels."""
+    """The loss of a batch: the model's own, or the user's function of its logits and the labels."""
     if options.loss is None:
 
         def given(batch: Batch) -> Tensor:

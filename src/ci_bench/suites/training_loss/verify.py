@@ -384,7 +384,7 @@ class Verifier:
 
     @contextmanager
     def _trained(self, recipe: Recipe) -> Iterator[tuple[Trainee, State, Trace]]:
-        """A trainee after its training, the state that it began from, and what was recorded.
+        """A trainee after its training, its start state, and the record.
 
         Dynamo is reset first: it counts compilations per code object, and all trainings share the step's. From the ninth on
         (`recompile_limit`) it would run a candidate eagerly without a word.
@@ -496,7 +496,10 @@ def record_training(trainee: Trainee, recipe: Recipe, *, state: State, verifier:
 
 
 def _first_step(trainee: Trainee, recipe: Recipe, batch: Batch, verifier: Verifier) -> Tensor:
-    """Take the first step, and note what it computes from and leaves, for the process that times. Returns the loss."""
+    """Take the first step, and note its start and its results, for the process that times.
+
+    Returns the loss.
+    """
     options = verifier.options
     if recipe.seed != options.seed or options.layout_of(recipe.arm) is not None:
         return trainee.step(batch)
