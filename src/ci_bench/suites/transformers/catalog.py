@@ -22,7 +22,7 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
 NOT_A_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 LONGEST_NAME = 60
 OF_IMAGES, OF_TEXT = {"image_size", "num_channels", "patch_size"}, {"vocab_size", "text_config"}
-"""Fields of configurations that tell what a model reads."""
+"""Fields of configurations that show the kind of a model's inputs."""
 
 
 def resolve_models(raw: Any, place: str) -> tuple[Model, ...]:
@@ -88,7 +88,7 @@ def _resolve(given: Mapping[str, Any], where: str) -> Model:
 
 
 def _typed(config: dict[str, Any], where: str) -> dict[str, Any]:
-    """A configuration that says everything has to say which family it is of."""
+    """A complete configuration has to name its family."""
     if not isinstance(config.get("model_type"), str):
         raise BadConfig(f"{where}.config.model_type: missing; without a `path` the configuration names its family, such as bert")
     return config

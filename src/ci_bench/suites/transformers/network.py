@@ -236,7 +236,7 @@ def parameter_counts(model: nn.Module) -> tuple[int, int]:
 
 
 def forget(device: str) -> None:
-    """Give back the memory of what is no longer in use."""
+    """Release the memory of unused objects."""
     gc.collect()
     if device.startswith("cuda"):
         torch.cuda.empty_cache()

@@ -16,7 +16,7 @@ from ci_bench.suites.sizes import VARIES, Axis, DynamicShapes
 REFERENCE_ARM = "eager"
 
 ROWS_ALONE = "rows_alone"
-"""The check that ragged prompts are, each of them, what they are by themselves; of the reference arm."""
+"""The check that ragged prompts give the same as single ones; of the reference arm."""
 AGREES, TIMED_AGREES = "agrees", "timed_output_agrees"
 """The checks that two arms compute the same: of the first steps against fp64, and of the last timed step against the model."""
 
@@ -51,7 +51,7 @@ class Precision(StrEnum):
 
 
 class Attention(StrEnum):
-    """The implementation of attention; `auto` is what transformers chooses for the model."""
+    """The implementation of attention; `auto` is transformers' choice for the model."""
 
     AUTO = "auto"
     EAGER = "eager"

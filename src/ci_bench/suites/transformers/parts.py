@@ -125,7 +125,7 @@ class Parts:
 
     @property
     def autocast(self) -> Autocast:
-        """Autocast where the precision says so; the reference in fp64 has none."""
+        """Autocast if the precision has it; the reference in fp64 has none."""
         kind = None if self.recipe.exact else AUTOCAST.get(self.recipe.options.precision)
         device = self.recipe.device.partition(":")[0]
         return nullcontext if kind is None else lambda: torch.autocast(device, dtype=kind)

@@ -85,7 +85,7 @@ class Transformers:
         return tuple(_case(one, options.get("name")) for one in points)
 
     def reads(self, options: Mapping[str, Any]) -> tuple[str, ...]:
-        """The folders of an entry's models, whose configurations say whether they have a sequence."""
+        """The folders of an entry's models: their configurations show if they have a sequence."""
         given = (one if isinstance(one, str) else one.get("path", "") for one in _listed(options.get("model", [])))
         return tuple(path for path in given if looks_local(path))
 
@@ -196,7 +196,7 @@ def _written(word: str | Mapping[str, Any], options: Mapping[str, Any]) -> Compi
 
 
 def _check_words(where: str, written: Sequence[CompiledArm], candidates: Sequence[Candidate]) -> None:
-    """Refuse experiments that this suite lacks, and what would not act. Raises `BadConfig`."""
+    """Refuse experiments that this suite lacks, and options without effect. Raises `BadConfig`."""
     lacking = [arm.backend for arm in written if arm.experiment in LACKING]
     faults = [f"{where}: {backend} is not for models of transformers; suite torchbench has it" for backend in lacking]
     faults += [
@@ -232,7 +232,7 @@ def _check_shapes(options: Mapping[str, Any], arms: Sequence[tuple[Candidate, ..
 def _grid(
     options: Mapping[str, Any], models: tuple[Model, ...], arms: list[tuple[Candidate, ...]], place: str
 ) -> Iterator[Options]:
-    """Every combination, without those that differ only in what does not apply to them."""
+    """Every combination, without those that only differ in options that do not apply."""
     single = {field: options[field] for field in FIELDS if field in options and field not in {*GRID, "model", "candidate"}}
     usual: dict[str, Any] = {"mode": Mode.TRAINING} if "layouts" in options else {}
     usual = {field: usual.get(field, getattr(Options(model=models[0]), field)) for field in GRID}

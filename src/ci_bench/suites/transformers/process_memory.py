@@ -1,4 +1,4 @@
-"""Memory of the whole process: a limit to it, what the driver says of it, and where it was allocated.
+"""Memory of the whole process: its limit, the driver's account of it, and its allocating lines.
 
 The peaks of torch's allocator and of the process's resident size are the engine's.
 """
@@ -22,7 +22,10 @@ from ci_bench.gpus.protocol import GpuUnreachable
 STATUS = Path("/proc/self/status")
 MOST_EVENTS = 200_000
 MOST_BYTES = 3_500_000
-"""Of a timeline's file, which is kept with the run: what comes later is left out, and the last line says how much."""
+"""Size limit of a timeline's file, which is kept with the run.
+
+Later events are left out, and the last line gives their number.
+"""
 SHOWN_SITES = 6
 OWN_FRAMES = ("/torch/", "/ci_bench/", "<frozen", "<string>", "??")
 """Parts of file names that are not where a model allocates."""
@@ -64,7 +67,8 @@ def process_vram(device: str) -> tuple[int | None, str]:
 def own_share(by_pid: Mapping[int, int | None], own: int) -> tuple[int | None, str]:
     """The bytes of process `own` among those of all processes with a context on a GPU.
 
-    In a container the driver tells the pids of the host. This process has a context, so where there is but one, it is this one.
+    In a container the driver reports the pids of the host. This process has a context, so if only
+    one process has one, it is this one.
     """
     if own in by_pid:
         used, how = by_pid[own], "by its pid"

@@ -91,7 +91,7 @@ class SharedTraining(Training):
         return self._together.whole({LOSS: self._loss})[LOSS]
 
     def finish(self) -> tuple[Check, ...]:
-        """As of one process, and what processes share is the same in all, and their masks are not."""
+        """Check as in one process, and that shared parts are equal and masks differ."""
         arm, ranks, device = self._parts.arm, self._ranks, self._device
         checks = (*super().finish(), replicas(self.model, arm, ranks, device))
         if not self.unrefereed:
@@ -100,7 +100,7 @@ class SharedTraining(Training):
         return (*checks, *looked_for_alike_masks(lambda: self.step(nothing), arm, ranks, device, seed=seed, even=even))
 
     def state(self) -> State:
-        """Weights, buffers and what the optimizer keeps, whole, on the host."""
+        """Weights, buffers and optimizer state, whole, on the host."""
         return whole_state(self.model, self._optimizer)
 
     def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:

@@ -127,7 +127,7 @@ def open_program(recipe: Recipe, arm: str, script: Script | None) -> Observed:
 
 
 def _require(options: Options, device: str) -> None:
-    """Skip what the device has no units for."""
+    """Skip precisions for which the device has no units."""
     on_gpu = device.startswith("cuda")
     modern = on_gpu and torch.cuda.get_device_capability(device)[0] >= AMPERE
     if options.precision is Precision.TF32 and not modern:

@@ -233,7 +233,7 @@ class Training(Fed):
         )
 
     def state(self) -> State:
-        """Weights, buffers and what the optimizer keeps, on the host."""
+        """Weights, buffers and optimizer state, on the host."""
         return read_state(self.model, self._optimizer)
 
     def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
@@ -297,7 +297,7 @@ class EverySize:
         return self._program.observe(lightly=lightly)
 
     def known_updates(self) -> dict[str, Tensor]:
-        """Of a training: what its optimizer makes of known gradients."""
+        """In training, its optimizer's updates by known gradients."""
         return self._program.known_updates() if isinstance(self._program, Training) else {}
 
     def finish(self) -> tuple[Check, ...]:

@@ -22,7 +22,7 @@ from ci_bench.suites.user_code import resolve_backend
 OTHER_WAYS = ("none", "torchscript", "export", "export-strict", "overhead")
 """Ways that a candidate may name in addition to dynamo's backends."""
 Forward = Callable[..., Any]
-"""Takes a batch as keywords; returns what the model returns, or its tensors in their order."""
+"""Takes a batch as keywords; returns the model's result, or its tensors in their order."""
 
 
 def forward_of(

@@ -43,7 +43,7 @@ from ci_bench.suites.transformers.steps import EverySize, Observed, Training, no
 logger = logging.getLogger(__name__)
 
 STEPS = 2
-"""Steps that are compared at least, and in full: what is stale, or adds up, shows in the second."""
+"""The least number of compared steps, all in full: stale or adding values show in the second."""
 SETTLING_CALLS = 3
 
 Open = Callable[[Recipe, str, Script | None], Observed]
@@ -91,7 +91,10 @@ class Beginning:
 
 
 def words_of(program: Observed) -> dict[str, str]:
-    """Forms and digests of what a fresh program computes from; nothing of one that several processes share."""
+    """Forms and digests of a fresh program's inputs and weights.
+
+    Empty for a program that several processes share.
+    """
     shared = isinstance(program, SharedTraining)
     return {} if shared else read_start(program.operands(), program.weights().items())
 
