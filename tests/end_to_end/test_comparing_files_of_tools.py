@@ -283,7 +283,7 @@ def test_what_failed_on_both_sides_fails_nothing_and_what_fails_on_head_alone_do
     known = measured(tmp_path, "known", works, **broken)
     code, out, _ = ci_bench("compare", known, measured(tmp_path, "still", works, **broken))
     assert code == 0
-    assert "conv: it failed on both sides: failed in stage benchmark: no such device" in " ".join(out.split())
+    assert "conv: baseline failed: it failed on both sides: failed in stage benchmark: no such device" in " ".join(out.split())
     whole = measured(tmp_path, "whole", works, ("conv", "count", 1))
     assert ci_bench("compare", whole, known)[0] == 1
     assert ci_bench("compare", known, whole)[0] == 0

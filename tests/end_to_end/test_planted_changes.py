@@ -205,7 +205,7 @@ def gate(folder: Path, base: str, **run: object) -> Told:
 def test_benchmarks_that_are_slower_are_suspected_after_one_launch(benchmarks) -> None:
     found = gate(benchmarks, "HEAD~1", launches=1)
     assert found.code == 1
-    assert found.headline.startswith("### ❌ Failed: command/speed: suspected: test_speed.py::test_render")
+    assert found.headline.startswith("### ❌ Failed: speed: suspected: test_speed.py::test_render")
     verdicts = {pair.title: pair.verdict for pair in found.comparison.cases[0].pairs}
     worse = {Verdict.SUSPECTED, Verdict.REGRESSED}
     assert {title for title, verdict in verdicts.items() if verdict in worse} == {
@@ -225,7 +225,7 @@ def test_the_same_benchmarks_are_undecided_after_one_launch(benchmarks) -> None:
 def test_benchmarks_that_are_slower_in_six_launches_regressed(benchmarks) -> None:
     found = gate(benchmarks, "HEAD~1", launches=6)
     assert found.code == 1
-    assert found.headline.startswith("### ❌ Failed: command/speed: test_speed.py::test_render")
+    assert found.headline.startswith("### ❌ Failed: speed: test_speed.py::test_render")
     verdicts = {pair.title.rpartition("::")[2]: pair.verdict for pair in found.comparison.cases[0].pairs}
     assert (verdicts["test_parse"], verdicts["test_render"]) == (Verdict.REGRESSED, Verdict.REGRESSED)
     assert verdicts["test_scan"] in {Verdict.UNCHANGED, Verdict.INCONCLUSIVE}

@@ -20,6 +20,8 @@ from ci_bench.report.text import UNKNOWN
 from ci_bench.report.words import Mood, fine
 
 SHOWN = 10
+RUN = "run"
+"""The subject of a finding on a case as a whole."""
 _OPEN = frozenset({Verdict.INCONCLUSIVE})
 _ANSWERLESS = frozenset(
     {
@@ -215,7 +217,7 @@ def _parted(finding: Finding, case: CaseComparison) -> tuple[str, str, str]:
     arm, colon, text = finding.message.partition(": ")
     if finding.rule in _SUBJECTS and colon and arm in {*case.arms, BESIDE_BASE, *(one.arm for one in case.parity)}:
         return _SUBJECTS[finding.rule], "" if arm == BESIDE_BASE else _arm(arm, case), text
-    return _SUBJECTS.get(finding.rule, "run"), "", finding.message
+    return _SUBJECTS.get(finding.rule, RUN), "", finding.message
 
 
 def _numeric(rule: Rule, arm: str | None, case: CaseComparison) -> str:

@@ -17,7 +17,7 @@ from ci_bench.records.comparison import Comparison, Verdict
 from ci_bench.records.config import Severity
 from ci_bench.report.case_columns import MAIN
 from ci_bench.report.causes import explained, reproduced
-from ci_bench.report.changes import SHOWN, changes, first_regressions, of_run, rest
+from ci_bench.report.changes import RUN, SHOWN, changes, first_regressions, of_run, rest
 from ci_bench.report.columns import Column, of_modes
 from ci_bench.report.modes import modes
 from ci_bench.report.next_step import next_step
@@ -170,7 +170,8 @@ def _print_changes(comparison: Comparison, console: Console) -> None:
         figures = f"{row.base} → {row.head}, " if UNKNOWN not in {row.base, row.head} else ""
         text = f"{row.label}: {row.subject}{arm} {figures}{row.change}"
         if row.word not in {"regressed", "improved", "undecided"}:
-            text = f"{row.label}: {row.word}: {row.subject}{arm}: {figures}{row.change}"
+            subject = "" if row.subject == RUN else f"{row.subject}{arm}: "
+            text = f"{row.label}: {row.word}: {subject}{figures}{row.change}"
         console.print(_item(row.mood, clean(text, cap=500)))
         if row.case is not None and row.case.id in explained_cases:
             explained_cases.discard(row.case.id)
