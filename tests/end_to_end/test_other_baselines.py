@@ -13,7 +13,7 @@ from ci_bench.records.config import Rule
 
 pytestmark = pytest.mark.usefixtures("plugin")
 QUICK = {"launches": 1, "blocks": 2}
-WEAKER = "which is weaker than a paired one"
+WEAKER = "so only changes larger than the normal drift between runs count"
 
 
 @pytest.fixture

@@ -132,7 +132,7 @@ def test_the_command_lists_slots_and_measures_nothing(capsys, tmp_path, monkeypa
     assert capsys.readouterr().out == "cuda:0\ncuda:1\n2 slot(s)\n"
     assert list(tmp_path.iterdir()) == []
     assert main(["fleet", "status", "lokal"]) == ExitCode.BAD_INPUT
-    assert "there are local" in capsys.readouterr().err
+    assert "choose from local" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("bad", ["", "n1"])

@@ -133,7 +133,7 @@ def test_a_failed_set_up_is_the_only_finding(side):
     assert comparison.mismatches == ()
     text = render_report(comparison)
     assert "needs cmake" in text
-    assert "same place" not in text
+    assert "same machine" not in text
     assert "setup.commands" in next_step(comparison).text
 
 

@@ -131,7 +131,7 @@ def test_a_captured_call_is_looked_at_in_the_memory_that_it_reads():
     assert refereed(clock=Replaying()).outcome is Outcome.PASS
     wrong = refereed(lambda rows, weight: torch.mm(rows, weight) * 1.001, clock=Replaying())
     assert wrong.outcome is Outcome.FAIL
-    assert "in known memory" in wrong.detail
+    assert "at known addresses" in wrong.detail
 
 
 def test_a_captured_call_that_leaves_nothing_to_look_at_is_no_failure(monkeypatch):

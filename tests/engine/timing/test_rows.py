@@ -101,7 +101,7 @@ LAZY = {
 def test_what_does_not_compute_every_call_fails(name):
     check = looked_at(LAZY[name]())
     assert check.outcome is Outcome.FAIL, check
-    assert "left what the reference does not" in check.detail
+    assert "differs from the reference" in check.detail
 
 
 def lazily_updating(rows, weight):

@@ -26,13 +26,13 @@ def planted(name, model="mlp", **entry):
 
 
 CHEATS = {
-    "by_address": "left what the reference does not",
-    "by_first_element": "left what the reference does not",
-    "by_count": "left what the reference does not",
-    "by_seed": "left what the reference does not",
-    "every_other": "left what the reference does not",
-    "half_batch": "left what the reference does not",
-    "while_collected": "left what the reference does not",
+    "by_address": "differs from the reference",
+    "by_first_element": "differs from the reference",
+    "by_count": "differs from the reference",
+    "by_seed": "differs from the reference",
+    "every_other": "differs from the reference",
+    "half_batch": "differs from the reference",
+    "while_collected": "differs from the reference",
     "lazily": "in place of tensors",
 }
 
