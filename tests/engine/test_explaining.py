@@ -220,7 +220,7 @@ def test_numbers_that_are_none_do_not_pass_the_pipe() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "code", "says"), [((), 1, "exit code 1"), ((Answer(evidence=Evidence()),), 0, "sent no profile")]
+    ("answers", "code", "says"), [((), 1, "exited with code 1"), ((Answer(evidence=Evidence()),), 0, "sent no profile")]
 )
 def test_without_a_profile_it_says_why(tmp_path: Path, answers, code, says) -> None:
     assert says in settled(tmp_path, *answers, code=code).profiles[0].unknown

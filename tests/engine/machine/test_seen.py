@@ -53,7 +53,7 @@ def test_a_clock_that_fell_is_shown_and_fails_nothing():
     comparison = judged(results(clocked(1.2e9)), base=results(clocked(1.8e9)), mode=BaselineMode.FILE)
     comment = render_comment(comparison, marker="m").replace(NO_BREAK_SPACE, " ")
     assert comparison.judgement.met
-    assert "| GPU clock | 1.80 GHz | 1.20 GHz |" in comment
+    assert "| GPU clock (`eager`) | 1.80 GHz | 1.20 GHz |" in comment
 
 
 @pytest.mark.parametrize("without", ["base", "head"])

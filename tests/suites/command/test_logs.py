@@ -187,7 +187,7 @@ def test_a_placeholder_of_one_rank_is_left_out() -> None:
     ("text", "names", "words"),
     [
         ("step 1 trl: 3.0\nstep 2 trl: 2.9", {}, "name it with `losses.loss`: it has 'trl'"),
-        ("epoch,step,objective\n0,1,3.0\n0,2,2.9", {}, "there is 'epoch', 'step', 'objective'"),
+        ("epoch,step,objective\n0,1,3.0\n0,2,2.9", {}, "it has 'epoch', 'step', 'objective'"),
         ("step 1 loss 3\nstep 1 loss 4\nstep 2 loss 3", {}, "step 1 of rank 0 is there twice"),
         ('{"key": "eval_accuracy", "value": 0.7}', {}, "no record of it has a loss"),
     ],
