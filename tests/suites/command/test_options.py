@@ -69,7 +69,10 @@ WRONG = [
     ({"loop": "a:b", "output": "x"}, "suites.command.kernels.output: the entry has a `loop`"),
     ({"loop": "a:b", "losses": {"loss": "x"}}, "suites.command.kernels.losses.loss: the entry has a `loop`"),
     ({"loop": "a:b", "arms": {"x": "b"}}, "suites.command.kernels.arms: the entry has a `loop`"),
-    ({"loop": "a:b", "arguments": {"x": {}}, "reference": "y"}, "suites.command.kernels.reference: 'y' is not one of the arms (x)"),
+    (
+        {"loop": "a:b", "arguments": {"x": {}}, "reference": "y"},
+        "suites.command.kernels.reference: 'y' is not one of the arms (x)",
+    ),
     ({"command": "a", "arguments": {"x": {}}}, "suites.command.kernels.arguments: only a `loop` has arguments"),
     ({"command": "a", "processes": 2}, "suites.command.kernels.processes: a command starts its own"),
     ({"command": "a", "losses": {"steps": 5}}, "suites.command.kernels.losses.steps: only a `loop` can be ended"),
