@@ -42,7 +42,7 @@ def test_twelve_of_504_shapes_that_became_slower_are_one_group(gates):
     comparison = gates["slower"]
     (group,) = groups(comparison)
     assert (group.conditions, group.arm, len(group.pairs), group.size) == ((("dtype", "bf16"), ("head", "128")), "mine", 12, 12)
-    assert "`dtype=bf16`, `head=128`" in render_comment(comparison)
+    assert "| `attention[dtype=bf16,head=128]` | step time (`mine`) |" in render_comment(comparison)
     assert comparison.judgement.exit_code == 1
 
 

@@ -171,11 +171,11 @@ def test_five_thousand_cases_fit_and_the_worst_survive() -> None:
     assert faults(comment) == []
     assert comment.startswith(f"{MARKER}\n\n### ❌ 51 of 5,000 cases regressed.")
     main = next(table for table in tree.tables if "Peak memory" in table[0])
-    assert [cells[1] for cells in main[1:3]] == ["fastrnns/worst", "fastrnns/net[number=4950]"]
+    assert [cells[1] for cells in main[1:3]] == ["worst (inductor)", "net[number=4950] (inductor)"]
     assert "✂️ Cut to fit: " in comment
     assert "of 10,000 checks" not in comment
     assert "The full text is in `report.md`." in comment
-    assert comment.rstrip().endswith("ci-bench `0.1.0`")
+    assert comment.rstrip().endswith("ci-bench `0.1.0`</sub>")
 
 
 @pytest.fixture(scope="module")

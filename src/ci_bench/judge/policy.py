@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ci_bench.judge.owed import OTHER_WORK
 from ci_bench.judge.pairing import OTHER_BODY
+from ci_bench.judge.sizes import training_distance
 from ci_bench.judge.undecided import few, short, undecided
 from ci_bench.judge.wording import change_size, count_of, effect_rank, interval_text, place
 from ci_bench.records.comparison import (
@@ -492,7 +493,7 @@ def _of_learning(finding: ParityFinding | None) -> Iterator[tuple[Rule, str, flo
     rule = Rule.LEARNING_CHANGED if finding.verdict.broken else undecided_or_held
     if finding.verdict is Parity.INSUFFICIENT_SENSITIVITY:
         rule = Rule.PARITY_UNDECIDED
-    yield rule, f"{finding.arm}: {finding.detail}", _distance(finding)
+    yield rule, f"{finding.arm}: {finding.detail}", training_distance(finding)
 
 
 def _of_outputs(finding: OutputsFinding | None) -> Iterator[tuple[Rule, str, float]]:
@@ -511,7 +512,7 @@ def _excess(finding: OutputsFinding) -> float:
 
 
 def _of_parity(finding: ParityFinding) -> Iterator[tuple[Rule, str, float]]:
-    size = _distance(finding)
+    size = training_distance(finding)
     message = f"{finding.arm}: {finding.verdict.value.replace('_', ' ')}: {finding.detail}"
     if finding.verdict.broken:
         yield Rule.PARITY_BROKEN, message, size
@@ -520,10 +521,3 @@ def _of_parity(finding: ParityFinding) -> Iterator[tuple[Rule, str, float]]:
     if finding.accuracy and not finding.accuracy.holds:
         gap = abs(finding.accuracy.candidate - finding.accuracy.reference)
         yield Rule.ACCURACY_BROKEN, f"{finding.arm}: accuracy {finding.accuracy.detail}", gap
-
-
-def _distance(finding: ParityFinding) -> float:
-    """Return the distance of two trainings, to order findings; infinite if one is not finite."""
-    if finding.verdict is Parity.NON_FINITE:
-        return math.inf
-    return max(finding.loss_score or 0.0, finding.grad_norm_score or 0.0, abs(finding.difference or 0.0))

@@ -44,12 +44,19 @@ def _of_parity(finding: ParityFinding) -> str:
     return f"differs{where}"
 
 
+def training_distance(finding: ParityFinding) -> float:
+    """Return the distance of two trainings, to order findings; infinite if one is not finite."""
+    if finding.verdict is Parity.NON_FINITE:
+        return math.inf
+    return max(finding.loss_score or 0.0, finding.grad_norm_score or 0.0, abs(finding.difference or 0.0))
+
+
 def _signal(finding: ParityFinding) -> str:
     return "gradient norm" if finding.signal == "grad_norm" else "loss"
 
 
 def _broken_parity(case: CaseComparison) -> str:
-    found = next((one for one in case.parity if one.verdict.broken), None)
+    found = max((one for one in case.parity if one.verdict.broken), key=training_distance, default=None)
     return (
         "" if found is None else f"{_signal(found)} {_of_parity(found)} ({found.arm} against {case.reference or 'its reference'})"
     )

@@ -22,7 +22,6 @@ from ci_bench.report.words import Mood, fine
 SHOWN = 10
 RUN = "run"
 """The subject of a finding on a case as a whole."""
-_OPEN = frozenset({Verdict.INCONCLUSIVE})
 _ANSWERLESS = frozenset(
     {
         Rule.PARITY_UNDECIDED,
@@ -114,13 +113,14 @@ def changes(comparison: Comparison) -> tuple[Change, ...]:
         for one in loud
         if one.severity is Severity.NOTE and one.rule in {Rule.INCONCLUSIVE, Rule.POSSIBLE}
     ]
-    improved = [
-        _of_pair(pair, case, short[case.id], mood=Mood.BETTER, word=str(pair.verdict))
+    better_pairs = [
+        (case, pair)
         for case in comparison.cases
         for pair in case.pairs
         if pair.verdict is Verdict.IMPROVED and not pair.detail and (case.id, pair.metric, pair.arm) not in in_group
     ]
-    improved.sort(key=lambda row: row.change, reverse=True)
+    better_pairs.sort(key=lambda item: item[1].speedup or math.inf, reverse=True)
+    improved = [_of_pair(pair, case, short[case.id], mood=Mood.BETTER, word=str(pair.verdict)) for case, pair in better_pairs]
     failing = [row for row in rows if row.mood is Mood.BAD]
     warned = [row for row in rows if row.mood is not Mood.BAD]
     return (*worse, *failing, *warned, *undecided, *better, *improved)
@@ -147,7 +147,7 @@ def rest(comparison: Comparison) -> str:
     shown |= {case for group in groups(comparison) for case, _ in group.pairs}
     others = [case for case in comparison.cases if case.id not in shown]
     counted = tally(comparison.cases)
-    unchanged = sum(case.verdict in {Verdict.UNCHANGED, Verdict.IMPROVED} for case in others)
+    unchanged = sum(case.verdict is Verdict.UNCHANGED for case in others)
     parts = []
     if unchanged:
         word = "other case" if shown else "case"
@@ -155,18 +155,19 @@ def rest(comparison: Comparison) -> str:
     parts += _outputs(comparison)
     text = f"{'; '.join(parts)}." if parts else ""
     if unchanged and counted.resolution is not None and not counted.undecided:
-        text += f" A change of {fine(counted.resolution)} would have been detected."
+        text += f" Median detectable change: {fine(counted.resolution)}."
     return f"{text[0].upper()}{text[1:]}" if text else ""
 
 
 def ruled_out(comparison: Comparison, case: CaseComparison) -> str:
-    """Describe what does not explain a regression: the machine, the benchmark, noise; empty if nothing is known."""
+    """Describe what does not explain a regression: the machine, noise; empty if nothing is known.
+
+    The benchmark is not ruled out: that both sides plan the same case does not show that its code is unchanged.
+    """
     worse = next((pair for pair in case.pairs if pair.verdict.worse and not pair.detail and pair.unit in TIMES), None)
     if worse is None or comparison.mismatches or comparison.mode is not BaselineMode.PAIRED:
         return ""
     parts = ["the machine (base and head were measured in turns on it)"]
-    if not case.reduced and case.base_status is not None:
-        parts.append("the benchmark (both sides plan the same case)")
     if worse.noise is not None:
         parts.append(f"noise ({fine(worse.noise)} from launch to launch)")
     return f"not {', not '.join(parts)}"
@@ -187,7 +188,7 @@ def _of_finding(finding: Finding, case: CaseComparison, short: Mapping[str, str]
     mood = Mood.BAD if failing else Mood.OPEN if finding.rule in _ANSWERLESS else Mood.UNSURE
     pair = next((one for one in case.pairs if finding.message == f"{one.arm} {title_of(one)}: {one.reason}"), None)
     if pair is not None and (pair.base or pair.head):
-        word = "undecided" if pair.verdict in _OPEN and not failing else finding.rule.replace("_", " ")
+        word = "undecided" if finding.rule is Rule.INCONCLUSIVE and not failing else finding.rule.replace("_", " ")
         return _of_pair(pair, case, short[case.id], mood=mood, word=word, finding=finding)
     subject, arm, text = _parted(finding, case)
     text = _numeric(finding.rule, arm or case.reference, case) or text
