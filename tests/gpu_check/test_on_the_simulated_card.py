@@ -83,11 +83,13 @@ def test_sections_that_fork_use_the_card(tmp_path, failing):
     assert "alone_s" in sections["hand_over"]["figures"], done.stdout + done.stderr
 
 
-@pytest.mark.alone
 def test_a_short_call_is_timed_by_the_card_and_not_by_its_launch(tmp_path):
-    """The simulated card has no cache: hot and cold calls of 17 µs take the same time, and launching one far longer."""
-    script = Script(least_kernel_s=3e-6, bytes_per_s=1.4e10)
+    """The simulated card has no cache: hot and cold calls of 12.4 µs take the same time.
+
+    Queueing one takes the host 10 µs of made-up time, whatever the machine.
+    """
+    script = Script(least_kernel_s=3e-6, bytes_per_s=1.4e10, host_s=10e-6)
     done, _, sections = on_the_card(tmp_path, script, *only("flush"))
 
     figures = sections["flush"]["figures"]
-    assert figures["cold_s"] < 1.5 * figures["hot_s"] < 60e-6, done.stdout + done.stderr
+    assert figures["cold_s"] < 1.5 * figures["hot_s"] < 20e-6, done.stdout + done.stderr
