@@ -21,6 +21,8 @@ BLOCK = re.compile(r"(?:`(\S+\.py)`:\n\n)?^```(python|console)\n(.*?)^```$", re.
 IN_FIVE_MINUTES_S = 300.0
 LINES = 10
 """The most lines of a user's own that a benchmark may take."""
+FROM_GITHUB = " @ git+https://github.com/ci-bench/ci-bench"
+"""Left out of the page's line for pip: the package comes from the index that pip is set to."""
 AUTHOR = {f"GIT_{role}_{part}": "new@localhost" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")}
 
 
@@ -56,7 +58,8 @@ def follow(page: str, folder: Path, environ: Mapping[str, str], installed: Calla
             (folder / name).write_text(text, encoding="utf-8")
             continue
         start = time.monotonic()
-        done = subprocess.run(["bash", "-c", text], cwd=folder, env=seen, capture_output=True, text=True, check=False)
+        command = ["bash", "-c", text.replace(FROM_GITHUB, "")]
+        done = subprocess.run(command, cwd=folder, env=seen, capture_output=True, text=True, check=False)
         steps.append(Step(command=text, seconds=time.monotonic() - start, code=done.returncode, output=done.stdout + done.stderr))
         if installed is not None and text.startswith("pip install"):
             installed(folder / ".venv")
