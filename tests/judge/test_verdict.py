@@ -24,10 +24,10 @@ from judge_builders import (
 from test_starts import BASE, side
 
 from ci_bench.errors import ExitCode
-from ci_bench.judge.headline import UNANSWERED, judge
+from ci_bench.judge.headline import judge
 from ci_bench.judge.policy import Compared, Scope
 from ci_bench.records.comparison import BaselineMode, RunVerdict
-from ci_bench.records.config import DEFAULT_SEVERITIES, CasePolicy, Floor, Policy, Rule, Severity, SuitePolicy
+from ci_bench.records.config import DEFAULT_SEVERITIES, UNANSWERED, CasePolicy, Floor, Policy, Rule, Severity, SuitePolicy
 from ci_bench.records.results import Better, Due, Outcome, Role, RunState, Status
 
 TIME = metric(sampled(1.0))

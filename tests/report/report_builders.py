@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-from ci_bench.judge.headline import UNANSWERED
 from ci_bench.records.causes import Cause, MemoryPart, Part
 from ci_bench.records.comparison import (
     AccuracyParity,
@@ -29,7 +28,7 @@ from ci_bench.records.comparison import (
     Tier,
     Verdict,
 )
-from ci_bench.records.config import Rule, Severity
+from ci_bench.records.config import UNANSWERED, Rule, Severity
 from ci_bench.records.metrics import title_of
 from ci_bench.records.outputs import OutputsFinding, Sameness, TensorError
 from ci_bench.records.profiles import GraphBreak, RowKind

@@ -13,7 +13,7 @@ from ci_bench.judge.sizes import sized
 from ci_bench.judge.undecided import few, is_open, undecided
 from ci_bench.judge.wording import change, change_size, count_of, effect_rank
 from ci_bench.records.comparison import BaselineMode, CaseComparison, Finding, Judgement, Pair, RunVerdict, Verdict, tally
-from ci_bench.records.config import Policy, Rule, Severity
+from ci_bench.records.config import UNANSWERED, Policy, Rule, Severity
 from ci_bench.records.labels import labels
 from ci_bench.records.results import Status, Unit
 
@@ -39,26 +39,6 @@ _OF_A_CASE = {
     Rule.BASELINE_FAILED: "the baseline failed",
     Rule.BASELINE_CRASHED: "base crashed or timed out, head did not",
 }
-UNANSWERED = frozenset(
-    {
-        Rule.PARITY_UNDECIDED,
-        Rule.LEARNING_UNKNOWN,
-        Rule.OUTPUTS_UNKNOWN,
-        Rule.CHECK_UNKNOWN,
-        Rule.CASE_FAILED,
-        Rule.CASE_NOT_RUN,
-        Rule.METRIC_MISSING,
-        Rule.POSSIBLE,
-        Rule.UNDECIDED,
-        Rule.INCONCLUSIVE,
-        Rule.INCOMPARABLE,
-        Rule.BASELINE_MISSING,
-        Rule.BASELINE_FAILED,
-        Rule.EMPTY_RUN,
-        Rule.PARTIAL_RUN,
-        Rule.CASES_UNDECLARED,
-    }
-)
 """The rules under which something that gates has no answer. A warning of one leaves the run undecided; a note lets it pass."""
 
 

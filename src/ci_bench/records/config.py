@@ -115,6 +115,27 @@ DEFAULT_SEVERITIES: Mapping[Rule, Severity] = {
     Rule.CASES_UNDECLARED: Severity.WARN,
 }
 
+UNANSWERED = frozenset(
+    {
+        Rule.PARITY_UNDECIDED,
+        Rule.LEARNING_UNKNOWN,
+        Rule.OUTPUTS_UNKNOWN,
+        Rule.CHECK_UNKNOWN,
+        Rule.CASE_FAILED,
+        Rule.CASE_NOT_RUN,
+        Rule.METRIC_MISSING,
+        Rule.POSSIBLE,
+        Rule.UNDECIDED,
+        Rule.INCONCLUSIVE,
+        Rule.INCOMPARABLE,
+        Rule.BASELINE_MISSING,
+        Rule.BASELINE_FAILED,
+        Rule.EMPTY_RUN,
+        Rule.PARTIAL_RUN,
+        Rule.CASES_UNDECLARED,
+    }
+)
+"""Rules of findings that leave a question open: as warnings, they make a run *not decided* instead of passed."""
 DEFAULT_THRESHOLD = 0.05
 PAIRED_THRESHOLD = 0.01
 """For times of a paired run, which have a finer resolution, except for latencies of compilation."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ci_bench.records.comparison import BESIDE_BASE, BaselineMode, CaseComparison, Comparison, Finding, Pair, Verdict, tally
-from ci_bench.records.config import Rule, Severity
+from ci_bench.records.config import UNANSWERED, Rule, Severity
 from ci_bench.records.outputs import Sameness, format_factor
 from ci_bench.records.units import TIMES
 from ci_bench.report import words
@@ -22,19 +22,6 @@ from ci_bench.report.words import Mood, fine
 SHOWN = 10
 RUN = "run"
 """The subject of a finding on a case as a whole."""
-_ANSWERLESS = frozenset(
-    {
-        Rule.PARITY_UNDECIDED,
-        Rule.LEARNING_UNKNOWN,
-        Rule.OUTPUTS_UNKNOWN,
-        Rule.CHECK_UNKNOWN,
-        Rule.CASE_NOT_RUN,
-        Rule.POSSIBLE,
-        Rule.UNDECIDED,
-        Rule.INCONCLUSIVE,
-        Rule.INCOMPARABLE,
-    }
-)
 _SUBJECTS: Mapping[Rule, str] = {
     Rule.PARITY_BROKEN: "loss",
     Rule.PARITY_UNDECIDED: "loss",
@@ -185,7 +172,7 @@ def _outputs(comparison: Comparison) -> Iterator[str]:
 
 def _of_finding(finding: Finding, case: CaseComparison, short: Mapping[str, str]) -> Change:
     failing = finding.severity is Severity.FAIL
-    mood = Mood.BAD if failing else Mood.OPEN if finding.rule in _ANSWERLESS else Mood.UNSURE
+    mood = Mood.BAD if failing else Mood.OPEN if finding.rule in UNANSWERED else Mood.UNSURE
     pair = next((one for one in case.pairs if finding.message == f"{one.arm} {title_of(one)}: {one.reason}"), None)
     if pair is not None and (pair.base or pair.head):
         word = "undecided" if finding.rule is Rule.INCONCLUSIVE and not failing else finding.rule.replace("_", " ")
