@@ -3,18 +3,21 @@
 VENV  ?= .venv
 LIGHT ?= .venv-light
 ACTIONS := .actions
+OLDEST := .venv-oldest
+OLDEST_PYTHON ?= python3.12
 PY    := $(VENV)/bin/python
 HOME_OF_RUNS := .ci-bench
 JOBS  ?= 3
 WORKERS := --numprocesses $(JOBS) --no-loadscope-reorder --max-worker-restart 0
 
 .DEFAULT_GOAL := help
-.PHONY: help bench test test-all test-rest gpu-tests faults guards lint format docs golden pictures data release-check clean
+.PHONY: help bench test test-all test-rest test-oldest gpu-tests faults guards lint format docs golden pictures data release-check clean
 
 help:
 	@echo "make bench    gate this checkout against its base commit with the embedded default, print the pull-request comment"
 	@echo "make test     run the tests that are quick: ten minutes, with what they need installed (no GPU, no network)"
 	@echo "make test-all run all tests; make test-rest those that make test leaves out, but for tests/nightly.txt"
+	@echo "make test-oldest run the quick tests with the oldest supported torch and transformers (constraints-oldest.txt), in Python 3.12"
 	@echo "make gpu-tests run the tests of a card in this Python, tier by tier, ten minutes each (TIER=clock, PYTHON=python3.12)"
 	@echo "make faults   run the tests of docs/reliability.md, fault by fault"
 	@echo "make guards   take each guard of docs/guards.md out of the code in turn: its test has to fail"
@@ -35,6 +38,10 @@ test-rest: EXTENT := -m "thorough and not nightly"
 test test-all test-rest: $(VENV)/.ready $(LIGHT)/.ready $(ACTIONS)/.ready
 	tools/browser.sh
 	CI_BENCH_LIGHT_PYTHON=$(CURDIR)/$(LIGHT)/bin/python $(PY) tools/run_tests.py $(WORKERS) $(EXTENT) $(PYTEST_ARGS)
+
+# Its own environment, in Python 3.12 unless OLDEST_PYTHON names another one.
+test-oldest: $(OLDEST)/.ready $(LIGHT)/.ready $(ACTIONS)/.ready
+	CI_BENCH_LIGHT_PYTHON=$(CURDIR)/$(LIGHT)/bin/python $(OLDEST)/bin/python tools/run_tests.py $(WORKERS) -m "not thorough" $(PYTEST_ARGS)
 
 # In the Python and torch of the machine, without a network: nothing is built or installed. TIER=clock for a tier, SIMULATED=1 without a card.
 PYTHON ?= $(if $(wildcard $(PY)),$(PY),python3)
@@ -85,6 +92,10 @@ release-check: $(VENV)/.ready $(ACTIONS)/.ready
 $(VENV)/.ready: pyproject.toml constraints.txt tools/setup.sh
 	tools/setup.sh $(VENV) engine dev
 
+# The oldest supported versions (constraints-oldest.txt). On a machine without a GPU, pip may have to download a build with CUDA: gigabytes.
+$(OLDEST)/.ready: pyproject.toml constraints.txt constraints-oldest.txt tools/setup.sh
+	OLDEST=1 PYTHON=$(OLDEST_PYTHON) tools/setup.sh $(OLDEST) engine dev
+
 # The package without the engine: what comparing and reporting must get by with.
 $(LIGHT)/.ready: pyproject.toml constraints.txt tools/setup.sh
 	tools/setup.sh $(LIGHT)
@@ -94,4 +105,4 @@ $(ACTIONS)/.ready: $(wildcard tools/actions/*) tools/setup_actions.sh
 	tools/setup_actions.sh $(ACTIONS)
 
 clean:
-	rm -rf $(VENV) $(LIGHT) $(ACTIONS) $(HOME_OF_RUNS) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build site
+	rm -rf $(VENV) $(OLDEST) $(LIGHT) $(ACTIONS) $(HOME_OF_RUNS) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build site

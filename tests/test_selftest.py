@@ -7,26 +7,25 @@ from ci_bench.judge.compare import compare
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.config import Policy, Rule, Severity
 from ci_bench.records.results import Role
-from ci_bench.selftest import POLICY, examine, selftest_config
+from ci_bench.selftest import CHANGED, POLICY, UNCHANGED, examine, selftest_config
 
 
-def run(*, slow=1.0, leak=0, drift=1.0, cases=("first", "second")):
-    parity = numeric(trace(Role.CANDIDATE, scale=drift))
-    rows = [
-        result(
-            metric(sampled(slow), arm="inductor"),
+def run(*, slow=1.0, leak=0, drift=1.0, unchanged=1.0):
+    """A side: faults are those of the case that changed, `unchanged` is the step time of the other one."""
+
+    def row(name, seconds, leak, drift):
+        return result(
+            metric(sampled(seconds), arm="inductor"),
             peak(4e8 + leak, 4e8 + leak, name="peak_anonymous", arm="inductor"),
-            id=f"s/{name}",
-            parity=parity,
+            id=f"{name}x",
+            parity=numeric(trace(Role.CANDIDATE, scale=drift)),
         )
-        for name in cases
-    ]
-    return results(*rows)
+
+    return results(row(CHANGED, slow, leak, drift), row(UNCHANGED, unchanged, 0, 1.0))
 
 
-def ask(planted, clean=None):
-    documents = {"clean": (run(), clean or run()), "planted": (run(), planted)}
-    return {answer.question: answer for answer in examine(lambda name, plants: documents[name])}
+def ask(head):
+    return {answer.question: answer for answer in examine(run(), head)}
 
 
 def test_every_plant_is_asked_about_and_caught():
@@ -50,10 +49,10 @@ def test_a_plant_that_leaves_no_trace_is_a_wrong_answer(planted, missed):
     assert [question for question, answer in answers.items() if not answer.right] == [missed]
 
 
-def test_a_clean_run_that_fails_is_a_wrong_answer():
-    answers = ask(run(slow=2.0, leak=2e8, drift=1.01), clean=run(slow=3.0))
+def test_an_unchanged_case_that_fails_is_a_wrong_answer():
+    answers = ask(run(slow=2.0, leak=2e8, drift=1.01, unchanged=3.0))
 
-    assert not answers["the same code again passes"].right
+    assert [question for question, answer in answers.items() if not answer.right] == ["a case that did not change passes"]
 
 
 def test_a_gate_that_lets_everything_pass_is_found_out(monkeypatch):
@@ -70,5 +69,6 @@ def test_a_gate_that_lets_everything_pass_is_found_out(monkeypatch):
 def test_the_configuration_plans_two_cases():
     from ci_bench import planning
 
-    assert [len(planning.plan(selftest_config("cpu", plants), ())) for plants in ("", "slow")] == [2, 1]
+    cases = [case.id for _, case in planning.plan(selftest_config("cpu"), ())]
+    assert [case.partition("/")[0] + "/" for case in cases] == [CHANGED, UNCHANGED]
     assert POLICY.severity(Rule.REGRESSED) is Severity.FAIL

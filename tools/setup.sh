@@ -3,6 +3,8 @@
 #
 #   tools/setup.sh VENV [engine] [dev]
 #
+# OLDEST=1: with the versions of constraints-oldest.txt in place of those.
+#
 # Needs Python 3.11 or newer. What the system lacks (venv, a C++ compiler, Python's headers) is installed with apt-get where
 # this runs as root or with password-less sudo; otherwise the command to run is printed.
 set -euo pipefail
@@ -69,9 +71,17 @@ echo "setup: $venv with $("$python" --version)"
 [[ -x $venv/bin/python ]] || "$python" -m venv "$venv"
 pip=("$venv/bin/python" -m pip --disable-pip-version-check --quiet)
 "${pip[@]}" install --upgrade 'pip>=25.1' # the first that reads dependency groups
+# What torch pins itself (all of NVIDIA's but nvidia-ml-py) differs with its version.
+constraints=constraints.txt
+if [[ -n ${OLDEST:-} ]]; then
+    constraints=$venv/constraints.txt
+    replaced=$(sed -n 's/==.*//p' constraints-oldest.txt | paste -sd '|')
+    grep -Ev "^(($replaced)==|cuda-|triton==|nvidia-[a-ln-z])" constraints.txt >"$constraints"
+    grep -v '^#' constraints-oldest.txt >>"$constraints"
+fi
 # torch first and alone: another package asking for "any torch" would bring the newest one.
 if ((${#extras[@]})); then
-    "${pip[@]}" install --constraint constraints.txt torch
+    "${pip[@]}" install --constraint "$constraints" torch
 fi
-"${pip[@]}" install --constraint constraints.txt --editable ".${extras[*]:-}" "${groups[@]}"
+"${pip[@]}" install --constraint "$constraints" --editable ".${extras[*]:-}" "${groups[@]}"
 touch "$venv/.ready"

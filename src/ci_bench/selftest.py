@@ -1,6 +1,6 @@
-"""The self-test: measures with and without injected faults, and reports what the gate catches.
+"""The self-test: gates an example pull request with injected faults, and reports what the gate finds.
 
-Owns the faults and their expected results. The engine and the files come in through `measure`.
+Owns the faults and their expected results. The engine and the files come in as results.
 """
 
 from collections.abc import Callable, Iterator
@@ -8,18 +8,25 @@ from dataclasses import dataclass, replace
 
 from ci_bench import __version__
 from ci_bench.judge.compare import compare
+from ci_bench.judge.sequential import Rule as SequentialRule
 from ci_bench.judge.sequential import fixed
 from ci_bench.records.comparison import BaselineMode, Comparison, Pair, Verdict
 from ci_bench.records.config import Config, Policy, Rule, RunOptions, Sampling, SuiteEntry
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Results
 
-QUICK = {
+CHANGED, UNCHANGED = "training_loss/", "torchbench/"
+"""What the ids of the example's cases start with: one gets the faults, the other one stays as it is."""
+FAULTS = "slow,leak,loss"
+TRAINING = {
+    "name": "training",
     "backend": "ci_bench.suites.training_loss.planted:backend",
     "num_samples": 320,
+    "max_length": 32,
     "epochs": 1,
     "evaluation": False,
 }
+MODEL = {"models": ["mlp"], "mode": "inference", "backend": "aot_eager"}
 LAUNCHES = 3
 POLICY = Policy(
     default_threshold=0.3, thresholds={"step_time": 0.3, "peak_anonymous": 0.1, "peak_allocated": 0.1, "peak_reserved": 0.1}
@@ -36,34 +43,35 @@ class Answer:
     said: str
 
 
-def selftest_config(device: str, plants: str) -> Config:
-    """Return a small, quick configuration with a case for the faults.
-
-    Without faults it has a second case, which can then go missing.
-    """
-    names = ("first",) if plants else ("first", "second")
-    entries = tuple(SuiteEntry(suite="training_loss", options={**QUICK, "name": name}) for name in names)
+def selftest_config(device: str) -> Config:
+    """Return a small, quick configuration: a training that gets the faults, and a model that does not."""
+    entries = (SuiteEntry(suite="training_loss", options=TRAINING), SuiteEntry(suite="torchbench", options=MODEL))
     run = RunOptions(
-        device=device, threads=1, sampling=Sampling.FIXED, launches=LAUNCHES, blocks=5, warmup_s=3.0, stage_timeout_s=300.0
+        device=device, threads=1, sampling=Sampling.FIXED, launches=LAUNCHES, blocks=5, warmup_s=1.0, stage_timeout_s=300.0
     )
     return Config(entries=entries, run=run, policy=POLICY)
 
 
-def examine(measure: Callable[[str, str], tuple[Results, Results]]) -> Iterator[Answer]:
-    """Test the gate with a clean run and every injected fault.
+def rule() -> SequentialRule:
+    """Return the rule by which the example is judged: all launches, nothing learned."""
+    return fixed(LAUNCHES)
 
-    Yield answers as soon as they are known.
 
-    `measure` runs the self-test's configuration under a name, base and head in turns, and injects
-    the faults of its second argument only into head.
+def examine(base: Results, head: Results) -> Iterator[Answer]:
+    """Test the gate with a case that did not change, a missing one and every injected fault.
+
+    `base` and `head` are results of `selftest_config`, in turns, with `FAULTS` injected into head.
     """
-    base, clean = measure("clean", "")
-    yield _clean(_compare(base, clean))
-    yield _missing(_compare(base, replace(clean, cases=clean.cases[:1])))
-    planted = _compare(*measure("planted", "slow,leak,loss"))
+    yield _clean(_compare(_only(base, UNCHANGED), _only(head, UNCHANGED)))
+    yield _missing(_compare(base, _only(head, UNCHANGED)))
+    planted = _compare(base, head)
     yield _caught("an injected slowdown", planted, lambda pair: pair.metric == STEP_TIME.name)
     yield _caught("an injected memory leak", planted, lambda pair: pair.metric.startswith("peak_"))
     yield _parity(planted)
+
+
+def _only(results: Results, beginning: str) -> Results:
+    return replace(results, cases=tuple(case for case in results.cases if case.case.id.startswith(beginning)))
 
 
 def _compare(base: Results, head: Results) -> Comparison:
@@ -74,12 +82,14 @@ def _compare(base: Results, head: Results) -> Comparison:
         mode=BaselineMode.PAIRED,
         absence=None,
         tool_version=__version__,
-        rule=fixed(LAUNCHES),
+        rule=rule(),
     )
 
 
 def _clean(comparison: Comparison) -> Answer:
-    return Answer(question="the same code again passes", right=comparison.judgement.met, said=comparison.judgement.headline)
+    return Answer(
+        question="a case that did not change passes", right=comparison.judgement.met, said=comparison.judgement.headline
+    )
 
 
 def _missing(comparison: Comparison) -> Answer:

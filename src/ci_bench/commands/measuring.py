@@ -334,30 +334,28 @@ def calibrate(settings: Measuring) -> int:
 
 
 def selftest(settings: Examining) -> int:
-    """Inject faults into real runs, and check that the gate goes red."""
-    from ci_bench import planning
+    """Gate an example pull request with injected faults, and check that each is found."""
+    from ci_bench import pipeline, planning
     from ci_bench.records.results import SideName
-    from ci_bench.selftest import examine, selftest_config
+    from ci_bench.selftest import FAULTS, POLICY, examine, rule, selftest_config
 
-    def measure(name: str, plants: str) -> tuple["Results", "Results"]:
-        config = selftest_config(settings.device or "auto", plants)
-        plan = planning.plan(config, ())
-        bench = Bench(
-            config=config,
-            plan=plan,
-            output=settings.output / name,
-            reproduce=("ci-bench", "selftest"),
-            environ=settings.environ,
-            choose=None,
-        )
-        planted = _here(settings, SideName.HEAD, {"CI_BENCH_PLANT": plants})
-        results = bench.measure([_here(settings, SideName.BASE), planted])
-        return results[SideName.BASE], results[SideName.HEAD]
-
-    wrong = 0
-    for answer in examine(measure):
-        wrong += not answer.right
-        say(f"{'ok   ' if answer.right else 'WRONG'} {answer.question}: {answer.said}\n")
+    config = selftest_config(settings.device or "auto")
+    bench = Bench(
+        config=config,
+        plan=planning.plan(config, ()),
+        output=settings.output,
+        reproduce=("ci-bench", "selftest"),
+        environ=settings.environ,
+        choose=None,
+    )
+    results = bench.measure([_here(settings, SideName.BASE), _here(settings, SideName.HEAD, {"CI_BENCH_PLANT": FAULTS})])
+    base, head = results[SideName.BASE], results[SideName.HEAD]
+    comparison = pipeline.judge(head, pipeline.paired_with(base), policy=POLICY, folder=settings.output, rule=rule())
+    show(comparison, comment=False, as_json=False)
+    tell_files(settings.output, results=("results.json", "base/results.json"))
+    answers = list(examine(base, head))
+    say("\n" + "".join(f"{'ok   ' if answer.right else 'WRONG'} {answer.question}: {answer.said}\n" for answer in answers))
+    wrong = sum(not answer.right for answer in answers)
     verdict = f"{wrong} wrong answer(s): do not trust this gate on this machine" if wrong else "the gate goes red where it should"
     say(f"{verdict}\n")
     return int(ExitCode.POLICY_NOT_MET if wrong else ExitCode.OK)
