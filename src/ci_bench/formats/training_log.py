@@ -35,6 +35,7 @@ FORMATS = ("auto", "jsonl", "trainer_state", "log", "csv", "columns", "json")
 MOST_STEPS = 100_000
 MOST_RANKS = 1024
 MOST_TIME = 1e12
+MOST_BYTES = 2**53
 SHOWN = 10
 PLACEHOLDERS = (-1.0, 0.0)
 """Losses that a rank writes which has none, as pipelines do."""
@@ -46,6 +47,8 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "time": ("step_time", "step_time_s", "step_time_ms", "elapsed time per iteration (ms)", "dt"),
     "clock": ("clock",),
     "cpu": ("step_cpu_time",),
+    "allocated": ("allocated_bytes",),
+    "peak": ("peak_allocated_bytes",),
     "tokens": ("tokens",),
     "rank": ("rank",),
 }
@@ -63,7 +66,7 @@ class Record:
     """One step as one process wrote it, at `line` (from 0).
 
     `epoch` is there where steps restart with each. `time_s` is what it took, `cpu_s` what the process's threads computed
-    meanwhile, `clock_s` when it ended.
+    meanwhile, `clock_s` when it ended. `allocated` are the bytes in use after it, `peak` the most so far on a GPU.
     """
 
     step: int | None
@@ -75,6 +78,8 @@ class Record:
     cpu_s: float | None = None
     clock_s: float | None = None
     tokens: float | None = None
+    allocated: int | None = None
+    peak: int | None = None
     line: int = 0
 
     @property
@@ -354,6 +359,7 @@ def _record(value: Callable[[str], tuple[float, bool] | None], line: int) -> Rec
     if loss is None:
         return None
     step, rank, norm, time, cpu, clock, tokens = map(value, ("step", "rank", "grad_norm", "time", "cpu", "clock", "tokens"))
+    allocated, peak = map(value, ("allocated", "peak"))
     return Record(
         step=None if step is None else _whole(step[0], "step", 2**53),
         rank=0 if rank is None else _whole(rank[0], "rank", MOST_RANKS - 1),
@@ -363,6 +369,8 @@ def _record(value: Callable[[str], tuple[float, bool] | None], line: int) -> Rec
         cpu_s=None if cpu is None else _positive(cpu[0], "cpu"),
         clock_s=None if clock is None else _positive(clock[0], "clock") * (MILLISECONDS if clock[1] else 1.0),
         tokens=None if tokens is None else _positive(tokens[0], "tokens"),
+        allocated=None if allocated is None else _whole(allocated[0], "allocated_bytes", MOST_BYTES),
+        peak=None if peak is None else _whole(peak[0], "peak_allocated_bytes", MOST_BYTES),
         line=line,
     )
 

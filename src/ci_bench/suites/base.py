@@ -195,6 +195,7 @@ class Context:
     """The number of rows that a stage of the kind `StageKind.SIZE` found to fit; else `None`."""
     provisional: bool = False
     """True if `verify` may measure little rounding; a stage of `StageKind.ROUNDING` can follow."""
+    threads: int | None = None  # of programs that the workload starts (`run.threads`); this process has them already
 
     @property
     def attachments(self) -> Path:

@@ -11,7 +11,8 @@ from ci_bench.engine.runner import Engine
 from ci_bench.engine.trees.sides import Side, caller_environment
 from ci_bench.records.comparison import BaselineMode, Comparison
 from ci_bench.records.config import Config, Policy, RunOptions, Sampling, SuiteEntry
-from ci_bench.records.results import CaseResult, Results, SideName, Status
+from ci_bench.records.metrics import STEP_TIME
+from ci_bench.records.results import CaseResult, Metric, Results, SideName, Status
 
 QUICK = RunOptions(device="cpu", launches=1, blocks=2, sample_s=0.001, warmup_s=0.05, stage_timeout_s=60, sampling=Sampling.FIXED)
 
@@ -63,3 +64,9 @@ def fault_beside_same(results: Mapping[SideName, Results]) -> str:
 def verdicts(comparison: Comparison) -> dict[str, str]:
     """The word for each metric of all cases."""
     return {f"{pair.metric} {pair.arm}": str(pair.verdict) for case in comparison.cases for pair in case.pairs}
+
+
+def step_time(row: CaseResult) -> Metric:
+    """The times of the steps of a case with one arm, next to which it has peaks of memory."""
+    (found,) = (metric for metric in row.metrics if metric.name == STEP_TIME.name)
+    return found

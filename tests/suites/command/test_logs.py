@@ -14,7 +14,7 @@ from ci_bench.judge.parity import learning_of
 from ci_bench.records.results import Case, CaseResult, Role, Status
 from ci_bench.suites.command import training
 from ci_bench.suites.command.options import Losses
-from ci_bench.suites.command.outputs import Output, read_losses
+from ci_bench.suites.command.outputs import Output, find_losses, read_losses
 from ci_bench.suites.command.process import Place
 from ci_bench.suites.command.selecting import BadOutput
 
@@ -237,12 +237,40 @@ def test_show_prints_what_would_be_read(tmp_path, capsys) -> None:
     assert "neither a ci-bench document nor a training log" in capsys.readouterr().err
 
 
-def test_losses_on_standard_output_are_named_where_output_is_left_out(tmp_path) -> None:
+def printed(tmp_path, text, *, named=None):
+    """The output of a run that printed this text, and wrote no file."""
     place = Place(cwd=tmp_path, environ={}, folder=tmp_path)
-    place.stdout.write_text(json_lines(BASE))
-    output = Output(named=None, own=tmp_path / "own", place=place)
-    with pytest.raises(BadOutput, match="standard output has 120 steps with a loss, so add `output: stdout`"):
-        read_losses(output, Losses())
+    place.stdout.write_text(text)
+    return Output(named=named, own=tmp_path / "own", place=place)
+
+
+def test_losses_on_standard_output_are_found(tmp_path) -> None:
+    output = find_losses(printed(tmp_path, json_lines(BASE)), Losses())
+    assert len(read_losses(output, Losses()).ranks[0]) == STEPS
+
+
+def test_a_written_file_wins_over_standard_output(tmp_path) -> None:
+    output = printed(tmp_path, json_lines(BASE))
+    output.own.write_text(json_lines(replace(BASE, loss=BASE.loss[:DOZEN])))
+    assert len(read_losses(find_losses(output, Losses()), Losses()).ranks[0]) == DOZEN
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("step 1 loss 2.5\nstep 1 loss 2.4\n", "and standard output cannot be read: step 1 of rank 0 is there twice"),
+        ("hello\n", "the command wrote nothing to CI_BENCH_OUTPUT"),
+    ],
+)
+def test_unreadable_standard_output_is_refused(tmp_path, text, reason) -> None:
+    with pytest.raises(BadOutput, match=reason):
+        read_losses(find_losses(printed(tmp_path, text), Losses()), Losses())
+
+
+def test_a_named_file_is_not_replaced(tmp_path) -> None:
+    output = printed(tmp_path, json_lines(BASE), named="log.txt")
+    with pytest.raises(BadOutput, match=r"log\.txt: the command wrote no such file"):
+        read_losses(find_losses(output, Losses()), Losses())
 
 
 def test_lines_that_are_no_steps_are_counted() -> None:

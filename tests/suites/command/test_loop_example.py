@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from command_builders import QUICK, fault_beside_same, measure
+from command_builders import QUICK, fault_beside_same, measure, step_time
 
 from ci_bench.config import load_config
 from ci_bench.records.results import SideName, Status
@@ -29,7 +29,7 @@ def test_micro_batches_that_are_summed_are_found_and_the_same_code_passes(tmp_pa
     entries = [entry | {"losses": losses, "name": name, "loop": f"{name}:train"} for name in files]
     results = measure(tmp_path, *entries, trees=trees, options=replace(QUICK, stage_timeout_s=500))
     assert "leaves the rounding envelope at step 0" in fault_beside_same(results)
-    (metric,) = results[SideName.BASE].cases[0].metrics
+    metric = step_time(results[SideName.BASE].cases[0])
     assert (metric.name, metric.items, len(metric.launches[0].values)) == ("step_time", 2 * 8 * 16, 25)
 
 

@@ -4,7 +4,7 @@ What is planted in it is found with its step, what computes the same otherwise p
 """
 
 import pytest
-from command_builders import QUICK, judge, measure, measure_here
+from command_builders import QUICK, judge, measure, measure_here, step_time
 
 from ci_bench.records.results import SideName, Status
 
@@ -103,7 +103,7 @@ def test_what_computes_the_same_is_no_finding_and_steps_have_times(tmp_path) -> 
         assert finding.verdict.holds, (name, finding.detail)
         assert not rules, name
     assert str(learned[1][0].verdict) == "numeric_parity", "head is no copy"
-    (metric,) = rows[0].metrics
+    metric = step_time(rows[0])
     assert (metric.name, metric.arm, metric.items) == ("step_time", "loop", 36)
     (launch,) = metric.launches
     assert (len(launch.warmup), len(launch.values)) == (3, 17), "the first step has a time, too"

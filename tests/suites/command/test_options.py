@@ -9,9 +9,10 @@ from ci_bench.errors import BadConfig
 from ci_bench.formats import catalogue
 from ci_bench.records.documents import Kind, schema
 from ci_bench.records.results import Better
-from ci_bench.suites.base import StageKind
+from ci_bench.suites.base import Context, StageKind
 from ci_bench.suites.command.options import Options, Rule, parse
 from ci_bench.suites.command.plan import SUITE
+from ci_bench.suites.command.run import open_workload
 
 
 def plan(**entry):
@@ -151,3 +152,15 @@ def test_the_schema_names_the_formats_that_can_be_read_and_the_defaults_of_the_o
     rule = defs["command_metric"]["properties"]
     assert {*rule} == {*Rule.__dataclass_fields__}
     assert rule["better"]["enum"] == [*Better]
+
+
+@pytest.mark.parametrize(
+    ("threads", "env", "found"), [(None, {}, "7"), (2, {}, "2"), (2, {"OMP_NUM_THREADS": "3"}, "3")], ids=str
+)
+def test_commands_obey_threads(tmp_path, monkeypatch, threads, env, found) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.chdir(tmp_path)
+    context = Context(device="cpu", scratch=tmp_path, progress=lambda *_: None, threads=threads)
+    program = open_workload(plan(command="printf $OMP_NUM_THREADS > threads", env=env), context).open("command")
+    program.step(lambda: None)
+    assert (tmp_path / "threads").read_text() == found

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from command_builders import QUICK, fault_beside_same, judge, measure, measure_here
+from command_builders import QUICK, fault_beside_same, judge, measure, measure_here, step_time
 from event_files import tensorboard, wandb
 
 from ci_bench.formats.training_log import read
@@ -162,7 +162,7 @@ def test_a_run_in_another_rounding_and_one_more_in_each_launch_are_kept(tmp_path
         (Role.PERTURBED, "again_0", 100),
         (Role.PERTURBED, "again_1", 101),
     }
-    (metric,) = results[HEAD].cases[0].metrics
+    metric = step_time(results[HEAD].cases[0])
     assert (metric.name, metric.items, [launch.launch for launch in metric.launches]) == ("step_time", 32, [0, 1])
     assert [(len(launch.warmup), len(launch.values)) for launch in metric.launches] == [(3, 16), (3, 16)], (
         "the first has no begin"
@@ -210,7 +210,7 @@ def test_lines_of_standard_output_are_timed_as_they_come(tmp_path) -> None:
     slow = "import time\nfor step in range(12):\n    time.sleep(0.02)\n    print(f'step {step} loss 2.0')\n"
     entry = {"name": "lines", "command": ["python", "train.py"], "output": "stdout", "losses": {"rounding": []}}
     results, _ = gate(tmp_path, slow, base=slow, entry=entry)
-    (metric,) = results[HEAD].cases[0].metrics
+    metric = step_time(results[HEAD].cases[0])
     assert len(metric.launches[0].values) == 8
     assert min(metric.launches[0].values) > 0.015
 
@@ -229,7 +229,7 @@ def test_where_no_step_has_a_time_the_whole_run_has(tmp_path) -> None:
     state = json.dumps({"log_history": [{"step": step, "loss": 3.0 - step / 8} for step in range(12)]})
     entry = {"name": "state", "command": "sleep 0.1; cp train.py state.json", "output": "state.json", "losses": {"rounding": []}}
     results, comparison = gate(tmp_path, state, base=state, entry=entry)
-    (metric,) = results[HEAD].cases[0].metrics
+    metric = step_time(results[HEAD].cases[0])
     assert metric.name == "step_time"
     assert 0.1 < metric.launches[0].values[0] < 30
     assert comparison.cases[0].learning.verdict.holds
@@ -267,7 +267,7 @@ def test_losses_in_files_of_tensorboard_and_wandb_are_held_against_bases(tmp_pat
     ]
     results = measure(tmp_path, *entries, trees=trees)
     assert "at step 7" in fault_beside_same(results)
-    (metric,) = results[SideName.BASE].cases[0].metrics
+    metric = step_time(results[SideName.BASE].cases[0])
     assert metric.launches[0].values == (1.0,) * 16, "the clock is that of what was logged"
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from command_builders import QUICK, judge, measure
+from command_builders import QUICK, judge, measure, step_time
 
 from ci_bench.config import load_config
 from ci_bench.records.results import Results, SideName, Status
@@ -37,6 +37,6 @@ def test_a_rank_that_trains_on_another_ones_rows_is_named_and_the_same_code_pass
     assert same.learning.verdict.holds, same.learning.detail
     assert str(fault.learning.verdict) == "different_math"
     assert "rank 1 of 2 first, by the loss at step 0" in fault.learning.detail
-    (metric,) = rows[0].metrics
+    metric = step_time(rows[0])
     assert (metric.name, metric.items) == ("step_time", 16 * 16)
     assert rows[0].facts["training_ranks"] == 2

@@ -177,6 +177,7 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
         ranks=_ranks(seat),
         largest_batch=task.largest_batch,
         provisional=stage.provisional,
+        threads=task.options.threads,
     )
     _settle_process(device, stage)
     known, foreign = _note(task), foreign_of(Path.cwd())

@@ -17,12 +17,12 @@ import gc
 import resource
 import time
 from collections.abc import Callable, Sequence
-from itertools import combinations
 from pathlib import Path
 from statistics import median
 
 from ci_bench.engine.timing.held import Held, read_held, read_kilobytes
 from ci_bench.records.metrics import FILE_BACKED, LEAST_BYTES, MEMORY_GROWTH, PEAK_ALLOCATED, PEAK_ANONYMOUS, PEAK_RESERVED
+from ci_bench.suites.growth import growth
 
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _STATUS = Path("/proc/self/status")
@@ -267,22 +267,6 @@ def _highest(peaks: Sequence[float]) -> float:
     """
     typical, highest = median(peaks), max(peaks)
     return highest if highest - typical > LEAST_BYTES else typical
-
-
-def growth(readings: Sequence[float]) -> float:
-    """Return memory's growth in bytes a step, from readings between steps.
-
-    It is 0 if memory shrinks, or no longer grows. The slope of either half, by the median over all
-    pairs of readings (Sen, 1968); the smaller counts. Memory that fills up in the first half, or
-    jumps once, is not a leak.
-    """
-    middle = len(readings) // 2
-    return max(0.0, min(_slope(readings[: middle + 1]), _slope(readings[middle:])))
-
-
-def _slope(readings: Sequence[float]) -> float:
-    pairs = combinations(enumerate(readings), 2)
-    return median((after - before) / (later - earlier) for (earlier, before), (later, after) in pairs)
 
 
 def _read_settled() -> Held | None:

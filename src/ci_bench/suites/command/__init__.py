@@ -9,4 +9,12 @@ INSTRUCTIONS = MetricKind(name="instructions", title="instructions", unit=Unit.C
 Counts that do not repeat are not used (`counting`).
 """
 
-METRICS = (INSTRUCTIONS,)
+ALLOCATED_GROWTH = MetricKind(
+    name="allocated_growth", title="allocated memory growth per step", unit=Unit.BYTES, threshold=0.05, least=16 * 1024
+)
+"""Of a training that reports its steps: what each leaves allocated, by the allocators' own counts.
+
+Unchanged trainings differ by less than 1 KiB, so it resolves more than `memory_growth`, which is of resident pages.
+"""
+
+METRICS = (INSTRUCTIONS, ALLOCATED_GROWTH)

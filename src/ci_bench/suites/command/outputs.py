@@ -3,6 +3,7 @@
 An older file does not describe the run.
 """
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from ci_bench.suites.command.process import Place, show_tail
 from ci_bench.suites.command.selecting import BadOutput
 
 MOST_FILES = 100
+_LOSS = re.compile(rb"loss", re.IGNORECASE)
 
 _Stamp = tuple[int, int, int]
 
@@ -96,7 +98,7 @@ def read_losses(output: Output, losses: Losses) -> training_log.Log:
         BadOutput: the output is missing, or cannot be read.
     """
     try:
-        files = _files_of_losses(output, losses)
+        files = output.files()
         try:
             return read_steps(files, losses)
         except (Unreadable, OSError) as error:
@@ -106,18 +108,25 @@ def read_losses(output: Output, losses: Losses) -> training_log.Log:
         raise
 
 
-def _files_of_losses(output: Output, losses: Losses) -> list[Path]:
-    """The files that the run wrote. If none exist, the error mentions losses on standard output."""
+def find_losses(output: Output, losses: Losses) -> Output:
+    """Return the output that holds a run's steps: standard output if none is named and the run wrote nothing else.
+
+    Raises:
+        BadOutput: standard output has losses that cannot be read.
+    """
+    stdout = output.place.stdout
+    if output.named is not None or output.own.is_file() or not stdout.is_file():
+        return output
+    printed = replace(output, named=STDOUT)
     try:
-        return output.files()
-    except BadOutput as error:
-        if output.named is not None or not output.place.stdout.is_file():
-            raise
-        with suppress(Unreadable, OSError):
-            found = training_log.read(catalogue.decode(_bytes(output.place.stdout)), losses.names)
-            steps = len(found.ranks[0])
-            raise BadOutput(f"{error}: standard output has {steps:,} steps with a loss, so add `output: {STDOUT}`") from error
-        raise
+        read_steps([stdout], losses)
+    except (Unreadable, OSError) as error:
+        if not _LOSS.search(_bytes(stdout)):
+            return output
+        show_tail(output.place)
+        why = _refused(stdout, printed, losses.format, error)
+        raise BadOutput(f"the command wrote nothing to {OUTPUT_VARIABLE}, and {why}") from error
+    return printed
 
 
 def read_steps(files: Sequence[Path], losses: Losses) -> training_log.Log:

@@ -135,17 +135,24 @@ def run(
 
 
 def peak_bytes(
-    argv: Sequence[str], place: Place, *, timeout_s: float, exit_codes: Sequence[int], watch_s: float = 0.0
+    argv: Sequence[str],
+    place: Place,
+    *,
+    timeout_s: float,
+    exit_codes: Sequence[int],
+    stamps: list[float] | None = None,
+    watch_s: float = 0.0,
 ) -> tuple[int, Ended]:
     """Run a program, and return the peak of resident memory of its largest process (wait4(2), ru_maxrss).
 
     A child starts with the peak of the process that forked it. So a small interpreter runs in
-    between, and its size (about 10 MB) is the smallest peak that can be measured. Raises
-    `CommandFailed` as `run` does.
+    between, and its size (about 10 MB) is the smallest peak that can be measured. `stamps` and
+    errors are those of `run`.
     """
     told = place.folder / "peak"
     told.unlink(missing_ok=True)
-    ended = run((*_METERED, str(told), *argv), place, timeout_s=timeout_s, exit_codes=exit_codes, watch_s=watch_s)
+    metered = (*_METERED, str(told), *argv)
+    ended = run(metered, place, timeout_s=timeout_s, exit_codes=exit_codes, stamps=stamps, watch_s=watch_s)
     if not told.exists():
         raise CommandFailed(f"{_shown(argv)} cannot be started")
     return int(told.read_text()), ended

@@ -7,7 +7,7 @@ step, and a tool whose output is read warms up itself.
 import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ci_bench.formats.training_log import Log
@@ -18,10 +18,12 @@ from ci_bench.suites.command import INSTRUCTIONS, training
 from ci_bench.suites.command.counting import Count, NotCounted, count
 from ci_bench.suites.command.leftovers import WATCH_S, Ended, leftovers_check
 from ci_bench.suites.command.options import OUTPUT_VARIABLE, PLACE, STDOUT, Counting, Losses, Options, parse
-from ci_bench.suites.command.outputs import Output, read_losses, read_output
+from ci_bench.suites.command.outputs import Output, find_losses, read_losses, read_output
 from ci_bench.suites.command.process import Place, arguments, peak_bytes, run
 from ci_bench.suites.command.selecting import BadOutput, Selection, select
 
+THREADS_VARIABLE = "OMP_NUM_THREADS"
+"""Read by OpenMP, torch, MKL, OpenBLAS and numexpr, and by torchrun for its processes."""
 MOST_METRICS = 1000
 MOST_NAMES = 150
 MOST_DETAIL = 2000
@@ -32,6 +34,19 @@ FIRST_REPEAT = 100
 def open_workload(case: Case, context: Context) -> "CommandWorkload":
     """The workload of one case. Commands run relative to the worker's folder, which is the side's tree."""
     return CommandWorkload(parse(case.params), context)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Training:
+    """One run of a training: its steps, its seconds and its peak of memory as a whole.
+
+    `stamps` say when each line of standard output came, where the steps were read from there.
+    """
+
+    log: Log
+    seconds: float
+    peak: int
+    stamps: Sequence[float] = ()
 
 
 class CommandWorkload:
@@ -66,8 +81,7 @@ class CommandWorkload:
         traces = []
         for done, (arm, kind, environ) in enumerate(runs, 1):
             more = {**environ, training.ROUNDING_VARIABLE: str(kind.index)} if kind.index else environ
-            log, *_ = self._train(arm, losses, more)
-            traces.append(training.trace_of(log, arm, kind))
+            traces.append(training.trace_of(self._train(arm, losses, more).log, arm, kind))
             self._context.progress(arm, done, len(runs))
         return Evidence(parity=training.evidence(traces, candidates=candidates))
 
@@ -153,39 +167,42 @@ class CommandWorkload:
         return select(read_output(output, form), options.metrics, arm=arm, launch=self._context.launch)
 
     def _trained(self, arms: tuple[str, ...], losses: Losses) -> Evidence:
-        """Times of the steps of one run of each arm; the reference's losses show if it repeats."""
+        """Times and memory of one run of each arm; the reference's losses show if it repeats."""
         metrics: list[Metric] = []
         traces, facts = [], {}
         launch = self._context.launch
         for arm in self._in_fair_order(arms):
-            log, stamps, seconds = self._train(arm, losses, {})
-            ranks = log.ranks
-            times = training.step_times(ranks, stamps)
+            trained = self._train(arm, losses, {})
+            ranks = trained.log.ranks
+            times = training.step_times(ranks, trained.stamps)
             if times:
                 metrics += training.timing(ranks, times, arm, launch=launch, warmup_steps=losses.warmup_steps)
             else:
-                metrics += [STEP_TIME.of(arm, Launch(launch=launch, values=(seconds,)), lane=Lane.WALL)]
+                metrics += [STEP_TIME.of(arm, Launch(launch=launch, values=(trained.seconds,)), lane=Lane.WALL)]
+            metrics += training.memory(ranks, arm, launch=launch, warmup_steps=losses.warmup_steps)
+            metrics += [PEAK_RSS.of(arm, Launch(launch=launch, values=(float(trained.peak),)), lane=Lane.COUNTERS)]
             self._context.progress(arm, 1, 1)
             if arm == self._options.reference:
                 facts = dict(training.facts(ranks, times))
                 again = training.Kind(role=Role.PERTURBED, start=f"again_{launch}", index=FIRST_REPEAT + launch)
-                traces = [training.trace_of(log, arm, again)]
+                traces = [training.trace_of(trained.log, arm, again)]
         kept = training.evidence(traces, candidates=()) if launch < training.MOST_REPEATS else None
         return Evidence(metrics=tuple(metrics), checks=tuple(self._leftovers()), parity=kept, facts=facts)
 
-    def _train(self, arm: str, losses: Losses, environ: Mapping[str, str]) -> tuple[Log, Sequence[float], float]:
-        """The steps of each rank; when each line came, where standard output is read; seconds of the whole run."""
+    def _train(self, arm: str, losses: Losses, environ: Mapping[str, str]) -> _Training:
         options, own = self._options, self._own_file(arm)
         place = self._place(arm)
         place = replace(place, environ={"PYTHONUNBUFFERED": "1", **place.environ, **environ})
         output = Output(named=options.output, own=own, place=place)
         output.remember()
         argv = _with_output(arguments(options.arms[arm]), own)
-        stamps: list[float] | None = [] if options.output == STDOUT else None
+        stamps: list[float] | None = [] if options.output in {None, STDOUT} else None
         timeout_s, codes = options.timeout_s, options.exit_codes
-        ended = run(argv, place, timeout_s=timeout_s, exit_codes=codes, stamps=stamps, watch_s=WATCH_S)
+        peak, ended = peak_bytes(argv, place, timeout_s=timeout_s, exit_codes=codes, stamps=stamps, watch_s=WATCH_S)
         self._keep(arm, ended)
-        return read_losses(output, losses), stamps or (), ended.seconds
+        output = find_losses(output, losses)
+        printed = stamps if stamps and output.named == STDOUT else ()
+        return _Training(log=read_losses(output, losses), seconds=ended.seconds, peak=peak, stamps=printed)
 
     def _own_file(self, arm: str) -> Path:
         """The file that the command finds in CI_BENCH_OUTPUT."""
@@ -193,9 +210,11 @@ class CommandWorkload:
         return self._context.scratch / f"output-{position}"
 
     def _place(self, arm: str) -> Place:
+        threads = self._context.threads
         environ = {
             **_rendezvous(),
             **os.environ,
+            **({} if threads is None else {THREADS_VARIABLE: str(threads)}),
             "CI_BENCH_DEVICE": self._context.device,
             **self._options.env,
             OUTPUT_VARIABLE: str(self._own_file(arm)),

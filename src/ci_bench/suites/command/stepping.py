@@ -3,11 +3,15 @@
 A loop calls `step` as each step ends, or yields a `Step`. It calls `perturb` before the first step.
 Outside of ci-bench they do nothing, so they may stay in the loop. Imports no torch. Losses may be
 tensors: reading one waits for the device, as logging a loss does.
+
+Each record also holds the memory in use after the step, so a step that keeps some shows.
 """
 
+import ctypes
 import json
 import os
 import random
+import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -39,7 +43,7 @@ def step(
 
     Every process may call it, or only the first. By default `rank` is torchrun's. Each call appends
     one line of JSON to the file that CI_BENCH_OUTPUT names, in one write, with the seconds of the
-    machine's monotonic clock.
+    machine's monotonic clock, less those that reading memory took, and the memory in use.
 
     Raises:
         OSError: the file cannot be written.
@@ -66,7 +70,10 @@ def write(
     file: str, step: Step, *, rank: int | None = None, step_time: float | None = None, cpu_time: float | None = None
 ) -> None:
     """Append a step of plain numbers to a file, as one line in one write; `step_time` and `cpu_time` in seconds, if known."""
-    record: dict[str, Any] = {"loss": step.loss, "clock": time.monotonic()}
+    begun = time.monotonic()
+    memory = read_memory()
+    _Clock.reading_s += time.monotonic() - begun
+    record: dict[str, Any] = {"loss": step.loss, "clock": time.monotonic() - _Clock.reading_s, **memory}
     own_rank = int(os.environ.get("RANK", "0")) if rank is None else rank
     record |= {"rank": own_rank} if own_rank or "RANK" in os.environ else {}
     record |= {} if step.grad_norm is None else {"grad_norm": step.grad_norm}
@@ -78,6 +85,44 @@ def write(
         os.write(descriptor, json.dumps(record).encode() + b"\n")
     finally:
         os.close(descriptor)
+
+
+class _MallocInfo(ctypes.Structure):
+    """glibc's `struct mallinfo2`: `uordblks` and `hblkhd` are the bytes in use, of heaps and of separate mappings."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    )
+
+
+class _Clock:
+    """Seconds that this process has spent reading memory; no step counts them."""
+
+    reading_s = 0.0
+
+
+def read_memory() -> dict[str, int]:
+    """Return the bytes that allocations hold now, and the peak on a GPU, by the names of records; unknown ones are missing.
+
+    The C library counts its allocations exactly (glibc's mallinfo2(3)), which resident memory does not: freed pieces
+    stay resident. On GPUs torch's allocator counts, if the program has used one.
+    """
+    found: dict[str, int] = {}
+    mallinfo = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if mallinfo is not None:
+        mallinfo.restype = _MallocInfo
+        amounts = mallinfo()
+        found["allocated_bytes"] = amounts.uordblks + amounts.hblkhd
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is not None and cuda.is_initialized():
+        devices = range(cuda.device_count())
+        found["allocated_bytes"] = found.get("allocated_bytes", 0) + sum(map(cuda.memory_allocated, devices))
+        found["peak_allocated_bytes"] = max(map(cuda.max_memory_allocated, devices))
+    return found
 
 
 def _number(value: SupportsFloat) -> float:

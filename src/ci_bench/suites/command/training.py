@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ci_bench.formats.training_log import Log, Record
-from ci_bench.records.metrics import STEP_TIME
+from ci_bench.records.metrics import PEAK_ALLOCATED, STEP_TIME
 from ci_bench.records.results import (
     MISSING,
     ArmMasks,
@@ -28,13 +28,17 @@ from ci_bench.records.results import (
     Role,
     Trace,
 )
+from ci_bench.suites.command import ALLOCATED_GROWTH
 from ci_bench.suites.command.selecting import BadOutput
+from ci_bench.suites.growth import growth
 
 ROUNDING_VARIABLE = "CI_BENCH_ROUNDING"
 """The number of a run's environment, from 1: programs may shake their own numbers by it."""
 MOST_SAMPLES = 1000
 MOST_REPEATS = 8
 MOST_READING = 1000
+LEAST_READINGS = 8
+"""Readings between steps after those that warm up; fewer do not show growth."""
 MOST_NAMED = 16
 """Ranks that get separate facts."""
 AS_IT_IS, OWN_DATA = "as_it_is", "own"
@@ -152,6 +156,19 @@ def timing(ranks: Ranks, times: Sequence[Sequence[float]], arm: str, *, launch: 
         raise BadOutput(f"step {slowest.index(min(slowest))} has no positive duration; check the field that holds its time")
     taken = Launch(launch=launch, values=_thinned(values), warmup=_thinned(warmup))
     return (STEP_TIME.of(arm, taken, lane=Lane.WALL, items=_items(ranks)),)
+
+
+def memory(ranks: Ranks, arm: str, *, launch: int, warmup_steps: int) -> tuple[Metric, ...]:
+    """The growth of allocated memory over the steps, and on a GPU torch's peak: of the rank with the most of each."""
+    found = []
+    held = [[record.allocated for record in steps[warmup_steps:] if record.allocated is not None] for steps in ranks]
+    if min(map(len, held)) >= LEAST_READINGS:
+        taken = Launch(launch=launch, values=(max(map(growth, held)),))
+        found.append(ALLOCATED_GROWTH.of(arm, taken, lane=Lane.COUNTERS))
+    if peaks := [record.peak for steps in ranks for record in steps if record.peak]:
+        taken = Launch(launch=launch, values=(float(max(peaks)),))
+        found.append(PEAK_ALLOCATED.of(arm, taken, lane=Lane.COUNTERS))
+    return tuple(found)
 
 
 def _thinned(values: Sequence[float]) -> tuple[float, ...]:

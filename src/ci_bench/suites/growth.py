@@ -1,0 +1,21 @@
+"""Growth of memory over steps, from readings between them. Pure."""
+
+from collections.abc import Sequence
+from itertools import combinations
+from statistics import median
+
+
+def growth(readings: Sequence[float]) -> float:
+    """Return memory's growth in bytes a step, from readings between steps.
+
+    It is 0 if memory shrinks, or no longer grows. The slope of either half, by the median over all
+    pairs of readings (Sen, 1968); the smaller counts. Memory that fills up in the first half, or
+    jumps once, is not a leak.
+    """
+    middle = len(readings) // 2
+    return max(0.0, min(_slope(readings[: middle + 1]), _slope(readings[middle:])))
+
+
+def _slope(readings: Sequence[float]) -> float:
+    pairs = combinations(enumerate(readings), 2)
+    return median((after - before) / (later - earlier) for (earlier, before), (later, after) in pairs)
