@@ -25,6 +25,7 @@ CONTENTS = {
         "Getting started": "docs/getting-started",
         "A GPU runner": "docs/runner",
         "By hand, in a container": "docs/docker",
+        "Other CI hosts": "docs/other-ci",
         "Looking at a run": "docs/reports",
         "History": "docs/history",
         "Several machines": "docs/fleet",

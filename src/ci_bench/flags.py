@@ -182,8 +182,12 @@ def _merge(parser: argparse.ArgumentParser) -> None:
 def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("document", type=Path, help="comparison.json, results.json, or the folder of a run")
     parser.add_argument("--full", action="store_true", help="the whole report, not cut to a comment's size")
-    forms = "markdown; html: one page with charts; svg, png: a picture of each chart; badge: JSON for a shields.io endpoint"
-    parser.add_argument("--format", choices=("markdown", "html", "svg", "png", "badge"), default="markdown", help=forms)
+    forms = (
+        "markdown; html: one page with charts; svg, png: a picture of each chart; badge: JSON for a shields.io endpoint; "
+        "junit, code-quality: for CI hosts (GitLab, Jenkins)"
+    )
+    kinds = ("markdown", "html", "svg", "png", "badge", "junit", "code-quality")
+    parser.add_argument("--format", choices=kinds, default="markdown", help=forms)
     output = "the file, or the folder of the pictures (default: stdout)"
     parser.add_argument("-o", "--output", type=Path, metavar="PATH", help=output)
     raw = "results.json of the {} side, for its samples (default: the one next to the comparison)"
@@ -426,7 +430,7 @@ GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "merge": ("merge several runs of one plan, from any machines, into one document pair and one verdict", _merge),
     "lease": ("measure one lease of a fleet: one launch of some cases, both sides (a fleet starts this)", _lease),
     "fleet": ("list, test and drain the slots of a fleet", _slots),
-    "report": ("render a comparison, or a single run: the comment, an HTML page, pictures, a badge", _report),
+    "report": ("render a comparison, or a single run: the comment, an HTML page, pictures, a badge, JUnit", _report),
     "show": ("print the verdict of a comparison or a run, or what a gate reads from a training log", _show),
     "validate": ("check configurations and documents; names each fault by its path", _validate),
     "list": ("print the plan without measuring; needs no torch", _list),

@@ -97,6 +97,7 @@ RENDERED = {
 }
 """Modules with a public function that makes a page out of a document, and the target that reads it again."""
 NO_PAGE = {
+    "report/ci_hosts.py": "XML and JSON for CI hosts, whose texts are cleaned and escaped (tests/report/test_ci_hosts.py)",
     "report/decision.py": "a document for programs, of which the encoder of JSON escapes all (tests/report/test_decision.py)",
     "report/plots.py": "pictures: names are drawn, never read as mathematics or paths (tests/report/test_plots.py)",
 }

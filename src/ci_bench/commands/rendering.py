@@ -1,4 +1,4 @@
-"""The commands for people to look at a run: report (Markdown, HTML, pictures, a badge) and show (the terminal)."""
+"""The commands for people to look at a run: report (Markdown, HTML, pictures, badge, CI formats) and show (the terminal)."""
 
 import json
 import warnings
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ci_bench.records.results import Results
 
 PICTURES = ("svg", "png")
+HOSTS = ("junit", "code-quality")
 ALONE = "this report covers a single run"
 
 
@@ -50,6 +51,7 @@ def _show_time(base: "Results | None", head: "Results | None") -> None:
 def report(settings: Showing) -> int:
     """Render a comparison, or only one run."""
     from ci_bench import pipeline
+    from ci_bench.report.ci_hosts import render_code_quality, render_junit
     from ci_bench.report.markdown import render_comment, render_report
     from ci_bench.report.summary import badge
 
@@ -61,6 +63,8 @@ def report(settings: Showing) -> int:
         text = pipeline.page(comparison, head=head, base=base)
     elif settings.format == "badge":
         text = json.dumps(badge(comparison)) + "\n"
+    elif settings.format in HOSTS:
+        text = (render_junit if settings.format == "junit" else render_code_quality)(comparison)
     else:
         text = render_report(comparison, room=None) if settings.full else render_comment(comparison)
     _give(text, settings.output)

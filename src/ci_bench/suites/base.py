@@ -175,8 +175,7 @@ class Context:
     scratch: Path
     progress: Callable[[str, int, int], None]
     """Called with arm, done and total during a long stage."""
-    launch: int = 0
-    """The number of the launch, from 0: samples that a workload takes itself belong to it."""
+    launch: int = 0  # from 0: samples that a workload takes itself belong to it
     keep: Callable[[Computed], None] = keep_nothing
     """Called in `verify` with the results of the case's reference arm (or of the arm under test).
 
