@@ -11,6 +11,8 @@ from ci_bench.report.progress import ProgressDisplay, _span
 
 EVENT = Event(case="s/a[x=1]", stage="time", arms=("eager", "jit"), launch=1, launches=5, done=0, total=12)
 BOTH = (SideName.BASE, SideName.HEAD)
+WAITED_S = 300.0
+"""Waiting for the device, before the first stage: no time counts it."""
 
 
 class Clock:
@@ -24,10 +26,11 @@ def lines(*steps, usual_s=None, **fields):
     """What is printed after events that end at these seconds, one stage each."""
     clock, text = Clock(), io.StringIO()
     with ProgressDisplay(Console(file=text, width=80), usual_s=usual_s, clock=clock) as display:
+        clock.now += WAITED_S
+        event = replace(EVENT, **fields)
+        display(event)
         for number, second in enumerate(steps, start=1):
-            clock.now = 100.0 + second
-            event = replace(EVENT, **fields)
-            display(event)
+            clock.now = 100.0 + WAITED_S + second
             display(replace(event, done=number, ended="ok"))
     return text.getvalue().splitlines()
 

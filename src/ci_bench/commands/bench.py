@@ -195,9 +195,12 @@ class Bench:
         return planning.rank(self.plan, self.config.policy, before, self._open_before()), planning.usual_seconds(before)
 
     def _usual_s(self, sides: Sequence["Side"]) -> float | None:
-        """Return the duration of the previous run of these cases and sides; `None` if unknown."""
+        """Return the duration of the previous run of these cases and sides; `None` if unknown, or if one did not end well."""
+        from ci_bench.records.results import RunState, Status
+
         before = self._earlier()
-        spent = {row.case.id: row.duration_s for row in before.cases} if before else {}
+        ended = before is not None and before.run.state is RunState.COMPLETE
+        spent = {row.case.id: row.duration_s for row in before.cases if row.status is Status.OK} if before and ended else {}
         known = [spent.get(case.id) for _, case in self.plan]
         seconds = [one for one in known if one is not None]
         return sum(seconds) * len(sides) if seconds and len(seconds) == len(known) else None

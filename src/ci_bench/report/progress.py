@@ -33,12 +33,15 @@ _MINUTE_S, _HOUR_S = 60, 3600
 
 
 class ProgressDisplay:
-    """A context manager that is called with every event. `usual_s` is how long a run of the same cases took before."""
+    """A context manager that is called with every event. `usual_s` is how long a run of the same cases took before.
+
+    Its clock starts with the first event: waiting for the device does not count.
+    """
 
     def __init__(self, console: Console, *, usual_s: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         """`console` detects whether it is a terminal."""
         self._console, self._usual_s, self._clock = console, usual_s, clock
-        self._began_s = clock()
+        self._began_s: float | None = None
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
@@ -57,8 +60,6 @@ class ProgressDisplay:
     def __enter__(self) -> Self:
         """Start drawing."""
         self._bar.start()
-        if self._usual_s is not None:
-            self._say(f"measuring: about {_span(self._usual_s)}, as the previous run took")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
@@ -67,6 +68,10 @@ class ProgressDisplay:
 
     def __call__(self, event: Event) -> None:
         """Show where measuring is."""
+        if self._began_s is None:
+            self._began_s = self._clock()
+            if self._usual_s is not None:
+                self._say(f"measuring: about {_span(self._usual_s)}, as the previous run took")
         if self._console.is_terminal:
             inside = event.progress.done / max(1, event.progress.total) if event.progress and event.ended is None else 0.0
             self._bar.update(self._task, description=_describe(event), completed=event.done + inside, total=event.total)
@@ -78,7 +83,7 @@ class ProgressDisplay:
 
         The time left follows from the previous run, else from the pace so far.
         """
-        spent_s = self._clock() - self._began_s
+        spent_s = 0.0 if self._began_s is None else self._clock() - self._began_s
         left_s = None if self._usual_s is None else self._usual_s - spent_s
         if left_s is None and event.done >= _LEAST_DONE:
             left_s = spent_s / event.done * (event.total - event.done)
