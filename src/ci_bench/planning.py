@@ -146,14 +146,29 @@ def rank(plan: Plan, policy: Policy, known: Results | None, undecided: frozenset
     return {case.id: number for number, case in enumerate(ordered)}
 
 
-def usual_seconds(known: Results | None) -> dict[str, float]:
-    """Return the seconds of each passed case's first launch in an earlier run, by its id.
+def usual_seconds(known: Results | None) -> dict[str, tuple[float, float]]:
+    """Return the seconds of each passed case's first launch in an earlier run, by its id: of one-off work, and of all.
 
-    It is the time of one-off work, plus the average over launches of the rest. A first launch takes
-    a little more, so no case that would fit is left out.
+    The rest is the average over launches. A first launch takes a little more, so no case that would
+    fit is left out.
     """
     measured = [row for row in (known.cases if known else ()) if row.status is Status.OK and row.spent]
-    return {row.case.id: round(sum(_first_launch(row)), 3) for row in measured}
+    once = {row.case.id: sum(spent.seconds for spent in row.spent if spent.stage in ONCE) for row in measured}
+    return {row.case.id: (round(once[row.case.id], 3), round(sum(_first_launch(row)), 3)) for row in measured}
+
+
+def coverage(plan: Plan, places: Mapping[str, int], usual_s: Mapping[str, tuple[float, float]], budget_s: float) -> str:
+    """Return one line on how many cases a budget covers: all are verified first, then timed in the order of their `places`."""
+    names = sorted((case.id for _, case in plan), key=lambda name: places.get(name, 0))
+    cases = f"{len(names):,} {'case' if len(names) == 1 else 'cases'}"
+    if not usual_s.keys() & {*names}:
+        return f"budget of {budget_s:g} s for {cases}: no earlier run shows how many it covers; parity comes first"
+    known = [usual_s[name] for name in names if name in usual_s]
+    left_s, covered = budget_s - sum(once_s for once_s, _ in known), 0
+    for once_s, whole_s in known:
+        if left_s >= whole_s - once_s:
+            left_s, covered = left_s - (whole_s - once_s), covered + 1
+    return f"budget of {budget_s:g} s: enough to time {covered:,} of {cases}, by the previous run's times; parity comes first"
 
 
 def _first_launch(row: CaseResult) -> Iterator[float]:

@@ -6,12 +6,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from fake_suite import QUICK, STAGES, FakeRun
+from fake_suite import QUICK, STAGES, FakeRun, fake_plan
 from fake_time import Ended, StageClock
 
 from ci_bench.engine import budget, runner
-from ci_bench.engine.budget import Budget, can_wait
-from ci_bench.records.config import Sampling
+from ci_bench.engine.budget import Budget, can_wait, kept_for_explaining
+from ci_bench.records.config import Explain, Sampling
 from ci_bench.records.open_cases import OpenCase
 from ci_bench.records.results import Outcome, Status
 
@@ -19,7 +19,9 @@ WHOLE = ["verify", "memory", "cold", "time"]
 OPEN = frozenset({("step_time", "plain"), ("step_time", "other"), ("peak_anonymous", "plain"), ("peak_anonymous", "other")})
 
 
-def gate(folder, monkeypatch, *names, budget_s, took_s, needs=lambda _: 100, start_s=0.0, usual_s=None, stages=WHOLE, worse=()):
+def gate(
+    folder, monkeypatch, *names, budget_s, took_s, needs=lambda _: 100, start_s=0.0, usual_s=None, stages=WHOLE, worse=(), **more
+):
     """A paired run in simulated time: `took_s` of each event, `needs` is how many launches decide a case.
 
     Those of `worse` look changed for the worse until then.
@@ -37,7 +39,7 @@ def gate(folder, monkeypatch, *names, budget_s, took_s, needs=lambda _: 100, sta
     if usual_s:
         monkeypatch.setattr(runner, "Budget", lambda **given: Budget(**{**given, "usual_s": usual_s}))
     options = replace(QUICK, budget_s=budget_s, max_launches=16)
-    run = FakeRun(folder, options, events=clock, clock=clock, still_open=still_open)
+    run = FakeRun(folder, options, events=clock, clock=clock, still_open=still_open, **more)
     return clock, run.measure_both(*({"name": name, "arms": ["plain", "other"], "stages": stages} for name in names))
 
 
@@ -148,6 +150,45 @@ def test_memory_peaks_come_last_within_budget(tmp_path, monkeypatch):
     assert {len(metric.launches) for metric in rows["head"]["two"].metrics if metric.name == "step_time"} == {1}
 
 
+def test_parity_comes_first_within_a_budget(tmp_path, monkeypatch):
+    """Both cases are verified before one is timed, so a budget for one of them still judges what both compute."""
+    took_s = {"verify": 5.0, "time": 10.0}
+    clock, rows = gate(
+        tmp_path, monkeypatch, "one", "two", budget_s=28.0, took_s=lambda event: took_s[event.stage], stages=["verify", "time"]
+    )
+    begun = list(dict.fromkeys((event.stage, event.case) for event in clock))
+    assert begun[:2] == [("verify", "fake/one"), ("verify", "fake/two")]
+    assert {stage for stage, _ in begun[2:]} == {"time"}
+    assert rows["head"]["one"].status is Status.OK
+
+
+@pytest.mark.parametrize(("explains", "timed"), [(True, 4), (False, 5)])
+def test_a_part_of_the_budget_is_kept_for_explaining(tmp_path, monkeypatch, explains, timed):
+    """Five launches of 20 s fill a budget of 100 s. A tenth of it is kept if something may be explained."""
+    asked = []
+    monkeypatch.setattr(runner, "arms_to_explain", lambda *given: asked.append(given) or ())
+    more = {"to_explain": lambda _: {}} if explains else {}
+    clock, rows = gate(tmp_path, monkeypatch, "one", budget_s=100.0, took_s=lambda _: 20.0, stages=["time"], **more)
+    assert len(launches(rows, "one")) == timed
+    assert bool(asked) is explains
+    assert clock.now == 20.0 * timed
+
+
+@pytest.mark.parametrize(
+    ("options", "kept_s"),
+    [
+        ({"budget_s": 100.0}, 10.0),
+        ({"budget_s": 100.0, "explain_s": 4.0}, 4.0),
+        ({"budget_s": 100.0, "explain": Explain.NEVER}, 0.0),
+        ({"budget_s": None}, 0.0),
+    ],
+)
+def test_nothing_is_kept_without_need(options, kept_s):
+    plan = fake_plan({"name": "one", "stages": ["time"]})
+    assert kept_for_explaining(plan, replace(QUICK, **options)) == kept_s
+    assert kept_for_explaining(fake_plan({"name": "one", "stages": ["verify"]}), replace(QUICK, **options)) == 0.0
+
+
 def test_the_second_side_is_not_begun_where_the_first_took_what_was_left(tmp_path, monkeypatch):
     """A compilation from cold that nobody had seen takes 30 s on base: head's would end after 60 of 40."""
     stages = ["cold", "time"]
@@ -176,7 +217,7 @@ def test_what_the_run_before_took_is_not_begun_where_it_does_not_fit(tmp_path, m
         *("huge", "small"),
         budget_s=30.0,
         took_s=lambda event: 100.0 if event.case == "fake/huge" else 5.0,
-        usual_s={"fake/huge": 90.0},
+        usual_s={"fake/huge": (0.0, 90.0)},
         needs=lambda _: 1,
         stages=["time"],
     )

@@ -11,7 +11,7 @@ from judge_builders import metric, result, results
 from ci_bench.engine.ledger import Ledger
 from ci_bench.engine.runner import Engine
 from ci_bench.engine.trees.sides import Side
-from ci_bench.planning import rank, usual_seconds
+from ci_bench.planning import coverage, rank, usual_seconds
 from ci_bench.records import documents
 from ci_bench.records.config import Policy, Rule, Severity, SuitePolicy
 from ci_bench.records.results import Launch, Phase, SideName, Spent, Status
@@ -61,9 +61,19 @@ def test_what_the_run_before_took_is_one_launch_and_what_is_done_once():
     launches = tuple(Launch(launch=at, values=(1.0,)) for at in range(2))
     timed = replace(row("long"), metrics=(metric(launches),), spent=spent)
     assert usual_seconds(results(timed, row("quick"), replace(timed, status=Status.TIMEOUT, case=row("failed").case))) == {
-        "fake/long": 30.0 + 5.0 + 2.0
+        "fake/long": (30.0, 30.0 + 5.0 + 2.0)
     }
     assert usual_seconds(None) == {}
+
+
+@pytest.mark.parametrize(("budget_s", "covered"), [(4.9, 0), (14.9, 0), (15.0, 1), (44.9, 1), (45.0, 2), (1000.0, 2)])
+def test_one_line_says_how_many_cases_a_budget_covers(budget_s, covered):
+    """Verifying takes 5 s, then timing takes 10 s and 30 s; the third case was never measured."""
+    usual_s = {"fake/long": (2.0, 32.0), "fake/undecided": (3.0, 13.0)}
+    places = {"fake/undecided": 0, "fake/long": 1, "fake/quick": 2}
+    line = coverage(PLAN[:3], places, usual_s, budget_s)
+    assert f"enough to time {covered} of 3 cases" in line
+    assert "no earlier run" in coverage(PLAN[:3], {}, {}, budget_s)
 
 
 @pytest.mark.parametrize("ranked", [True, False])

@@ -77,7 +77,7 @@ class Bench:
 
         require_engine()
         begun, earlier = planning.start(self.config, workflow=self.workflow, asked=self.asked, lease=self.lease), None
-        rank, first_s = ({}, {}) if self.config.run.budget_s is None else self._rank(known)
+        rank, first_s = ({}, {}) if self.config.run.budget_s is None else self._rank(known, self.config.run.budget_s)
         if self.resume:
             earlier = self._interrupted(sides, begun)
             begun = earlier.run if earlier else begun
@@ -184,15 +184,17 @@ class Bench:
             tell(f"resuming the run of {earlier.run.started_at}: {done} of {len(self.plan)} case(s) are measured already")
         return earlier
 
-    def _rank(self, known: "Results | None") -> tuple[dict[str, int], dict[str, float]]:
-        """Return each case's place in the first launch, and its earlier duration.
+    def _rank(self, known: "Results | None", budget_s: float) -> tuple[dict[str, int], dict[str, tuple[float, float]]]:
+        """Return each case's place in the first launch, and its earlier duration; print how many cases fit.
 
         A budget is planned with them.
         """
         from ci_bench import planning
 
         before = known or self._earlier()
-        return planning.rank(self.plan, self.config.policy, before, self._open_before()), planning.usual_seconds(before)
+        rank, usual_s = planning.rank(self.plan, self.config.policy, before, self._open_before()), planning.usual_seconds(before)
+        tell(planning.coverage(self.plan, rank, usual_s, budget_s))
+        return rank, usual_s
 
     def _usual_s(self, sides: Sequence["Side"]) -> float | None:
         """Return the duration of the previous run of these cases and sides; `None` if unknown, or if one did not end well."""

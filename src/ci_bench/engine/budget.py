@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from ci_bench.records.config import Explain, RunOptions
 from ci_bench.records.open_cases import OpenCase
 from ci_bench.records.results import Case
-from ci_bench.suites.base import ONCE, Cache, Stage, Suite
+from ci_bench.suites.base import ONCE, Cache, Stage, StageKind, Suite
 
 Plan = tuple[tuple[Suite, Case], ...]
+KEPT = 0.1
+"""The share of a budget that is set aside for explaining, if `run.explain_s` is not less."""
 NOTHING_ASKED: Mapping[str, OpenCase] = MappingProxyType({})
 WRITING_EVERY = 20.0
 """The waiting time before results are written again, as a multiple of the last write's duration.
@@ -56,21 +59,28 @@ class ColdCompilations:
 class Budget:
     """The time of one run, in seconds; without a `limit_s` everything fits.
 
-    `usual_s` is the duration of a case's first launch in an earlier run, by its id. `since` is the
-    time when the device was locked, by `clock`; `start_s` is the time before the first case of the
-    latest launch; `took_s` holds the latest duration of each stage.
+    `usual_s` is the duration of a case's first launch in an earlier run, by its id: what is done
+    once (verification), and all of it. `since` is the time when the device was locked, by `clock`;
+    `start_s` is the time before the first case of the latest launch; `took_s` holds the latest
+    duration of each stage. `kept_s` is left for explaining.
     """
 
     limit_s: float | None
     clock: Callable[[], float]
-    usual_s: Mapping[str, float] = field(default_factory=dict)
+    usual_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     since: float = 0.0
     start_s: float = 0.0
+    kept_s: float = 0.0
     took_s: dict[tuple[str, Stage], float] = field(default_factory=dict)
 
     @property
     def left_s(self) -> float:
-        """The seconds that are left, infinitely many without a limit."""
+        """The seconds that are left for measuring, infinitely many without a limit."""
+        return max(0.0, self.left_to_explain_s - self.kept_s)
+
+    @property
+    def left_to_explain_s(self) -> float:
+        """The seconds that are left in all."""
         return math.inf if self.limit_s is None else max(0.0, self.limit_s - (self.clock() - self.since))
 
     @property
@@ -80,15 +90,19 @@ class Budget:
 
     def fits(self, expected_s: float) -> bool:
         """Return whether work that is expected to take this long ends within the budget."""
-        return self.limit_s is None or self.clock() - self.since + expected_s <= self.limit_s
+        return self.limit_s is None or self.clock() - self.since + expected_s <= self.limit_s - self.kept_s
 
     def expected_s(self, case: Case, stages: Iterable[Stage]) -> float:
         """Return how long stages of a case take, as far as this run has executed them."""
         return sum(self.took_s.get((case.id, stage), 0.0) for stage in stages)
 
-    def refuse_first(self, case: Case) -> str:
-        """Return why a case without measurements is not started; empty if it may be."""
-        usual_s = self.usual_s.get(case.id, 0.0)
+    def refuse_first(self, case: Case, stage: Stage) -> str:
+        """Return why a case's first launch is not started with this stage; empty if it may be.
+
+        It needs the time of what is done once, or, if that is done, the rest.
+        """
+        once_s, whole_s = self.usual_s.get(case.id, (0.0, 0.0))
+        usual_s = once_s if stage.kind in ONCE else whole_s - once_s
         if self.is_spent or not usual_s:
             return self.refuse(0.0)
         return self.refuse(usual_s, f"this case took {usual_s:.3g} s in the previous run")
@@ -117,7 +131,7 @@ class Budget:
         """
         if self.limit_s is None:
             return wanted
-        left_s = self.limit_s - (self.clock() - self.since)
+        left_s = self.limit_s - self.kept_s - (self.clock() - self.since)
         launch_s = {case.id: self.expected_s(case, stages_of(suite, case)) for suite, case in wanted}
         chosen: set[str] = set()
         starts = 0
@@ -147,6 +161,34 @@ class Pace:
     def is_due(self, now: float) -> bool:
         """Return whether another write costs little compared with the latest measurements."""
         return now - self.ended >= WRITING_EVERY * self.took_s
+
+
+def kept_for_explaining(plan: Plan, options: RunOptions) -> float:
+    """Return the seconds of a run's budget that measuring leaves for explaining; 0 if no case can be explained."""
+    if options.budget_s is None or options.explain is Explain.NEVER:
+        return 0.0
+    timed = any(stage.kind is StageKind.TIME for suite, case in plan for stage in suite.stages(case))
+    return min(options.explain_s, KEPT * options.budget_s) if timed else 0.0
+
+
+def rounds(plan: Plan, *, budgeted: bool) -> Iterator[tuple[int, Suite, Case, Callable[[Stage], bool]]]:
+    """Yield the cases of a launch with the stages that are due: all of a case, one case after the other.
+
+    With a budget, parity comes first: every case is verified before one is timed, and peaks of memory
+    are not due yet. The number is how many cases are ahead in this round, including this one.
+    """
+    due: tuple[Callable[[Stage], bool], ...] = (_is_done_once, _is_timed) if budgeted else (lambda _: True,)
+    for is_due in due:
+        for number, (suite, case) in enumerate(plan):
+            yield len(plan) - number, suite, case, is_due
+
+
+def _is_done_once(stage: Stage) -> bool:
+    return stage.kind in ONCE
+
+
+def _is_timed(stage: Stage) -> bool:
+    return not _is_done_once(stage) and not can_wait(stage)
 
 
 def can_wait(stage: Stage) -> bool:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from ci_bench.engine.attachments import Attachments
-from ci_bench.engine.budget import Budget, ColdCompilations, Pace, can_wait
+from ci_bench.engine.budget import Budget, ColdCompilations, Pace, can_wait, kept_for_explaining, rounds
 from ci_bench.engine.explaining import Explaining, arms_to_explain
 from ci_bench.engine.ledger import Ledger
 from ci_bench.engine.machine.headroom import has_cores_for_two
@@ -104,7 +104,7 @@ class Engine:
     clock: Callable[[], float] = time.monotonic
     seed: str = ""
     rank: Mapping[str, int] = field(default_factory=dict)
-    usual_s: Mapping[str, float] = field(default_factory=dict)
+    usual_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     attachments: Mapping[SideName, Attachments] = field(default_factory=dict)
     outputs: OutputsOptions = OutputsOptions()  # noqa: RUF009 - frozen, so it can be shared
     inspect: Inspect = intact
@@ -154,7 +154,8 @@ class Engine:
         beside = OutputsBesideBase(
             folder=self.scratch / "outputs", run_options=self.options, options=self.outputs, runs=tuple(runs)
         )
-        budget = Budget(limit_s=self.options.budget_s, clock=self.clock, usual_s=self.usual_s)
+        kept_s = 0.0 if self.to_explain is None else kept_for_explaining(plan, self.options)
+        budget = Budget(limit_s=self.options.budget_s, clock=self.clock, usual_s=self.usual_s, kept_s=kept_s)
         cold = ColdCompilations(limit_s=self.options.compile_budget_s)
         jobs = _Jobs(
             engine=self, plan=plan, runs=tuple(runs), servers=servers, stages=stages, beside=beside, record=record,
@@ -334,8 +335,8 @@ class _Jobs:
             Explaining(
                 runs=self.runs,
                 launchers=self.servers.open(stack, "explain", [(one.suite, one.case) for one in wanted]),
-                budget_s=min(options.explain_s, self.budget.left_s),
-                whose="run.explain_s" if options.explain_s <= self.budget.left_s else "run.budget_s",
+                budget_s=min(options.explain_s, self.budget.left_to_explain_s),
+                whose="run.explain_s" if options.explain_s <= self.budget.left_to_explain_s else "run.budget_s",
                 clock=self.engine.clock,
                 observe=self.engine.observe,
                 launch=max(self.launch - 1, 0),
@@ -371,13 +372,12 @@ class _Jobs:
                     self.stages.alone(Job(suite=suite, case=case, stage=stage, launch=0), run, launcher)
 
     def _measure_cases(self, launchers: Mapping[SideName, Launcher], wanted: Plan) -> None:
-        """All of a launch. With a budget, the first one takes peaks of memory once every case was verified and timed."""
+        """All of a launch. With a budget, the first one verifies every case, then times them, then takes peaks of memory."""
         self.cut = set()
         waits = self.launch == 0 and self.budget.limit_s is not None
-        for number, (suite, case) in enumerate(wanted):
-            self.ahead = len(wanted) - number
-            stages = self._stages(suite, case, self.launch)
-            self._measure_case(launchers, suite, case, [stage for stage in stages if not (waits and can_wait(stage))])
+        for ahead, suite, case, is_due in rounds(wanted, budgeted=waits):
+            self.ahead = ahead
+            self._measure_case(launchers, suite, case, [one for one in self._stages(suite, case, self.launch) if is_due(one)])
             if waits:
                 self._record()
             else:
@@ -408,7 +408,7 @@ class _Jobs:
             self.cut.add(case.id)
             return
         for number, stage in enumerate(stages):
-            reason = "" if self.launch else self.budget.refuse(0.0) if number else self.budget.refuse_first(case)
+            reason = "" if self.launch else self.budget.refuse(0.0) if number else self.budget.refuse_first(case, stage)
             if not reason or self._is_idle(launchers, case, stage):
                 reason = self._do(launchers, suite, case, stage)
             if reason:
