@@ -16,7 +16,8 @@ from benchmarks import fuzz_seeds as seeds
 from benchmarks import fuzz_surroundings as surroundings
 from benchmarks.fuzz_mutator import slim
 from benchmarks.fuzz_seeds import EXAMPLES, FOREIGN, ROOT
-from ci_bench.errors import BadConfig, BadDocument
+from ci_bench.accepting import load_accepted
+from ci_bench.errors import BadAcceptance, BadConfig, BadDocument
 from ci_bench.formats.catalogue import AUTO, READABLE
 from ci_bench.records import documents
 
@@ -83,6 +84,11 @@ RENDERERS = frozenset(_RENDERERS)
 _READERS = (
     _configuration("config", readers.config, _configurations),
     _configuration("config of plugins", readers.config_of_plugins, lambda: (EXAMPLES / "config.yml",)),
+    Target(
+        name="accepted",
+        feed=partial(readers.through_a_file, suffix=".yml", reader=load_accepted, refusal=BadAcceptance),
+        seeds=lambda: seeds.files(EXAMPLES / documents.ACCEPTED_FILE),
+    ),
     _document("results", documents.read_results, "results.json", "results_empty.json"),
     _document("comparison", documents.read_comparison, "comparison.json", "comparison_without_baseline.json"),
     _document("calibration", documents.read_calibration, "calibration.json"),

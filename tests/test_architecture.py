@@ -36,6 +36,7 @@ MAY_IMPORT = {
     "records": {"errors"},
     "errors": set(),
     "config": {*BOTTOM, "imports", "suites"},
+    "accepting": {*BOTTOM, "config"},
     "imports": BOTTOM,
     "cage": set(),
     "gpus": set(),

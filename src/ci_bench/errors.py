@@ -35,6 +35,10 @@ class BadConfig(BadInput):
     """The configuration breaks its schema. The message lists every fault, one per line."""
 
 
+class BadAcceptance(BadInput):
+    """The file with accepted changes breaks its schema, or an entry cannot be added. The message lists every fault."""
+
+
 class NothingInTree(BadConfig):
     """An entry names files that the tree does not have, or that have no benchmark."""
 

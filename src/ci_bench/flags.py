@@ -205,6 +205,22 @@ def _validate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", type=Path, nargs="+", help="ci-bench.yml, results.json, comparison.json")
 
 
+def _accept(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("case", metavar="CASE", help="id of a case, or a pattern: * stands for any text")
+    kind = parser.add_mutually_exclusive_group(required=True)
+    kind.add_argument("--metric", metavar="NAME", help="this metric may get worse")
+    kind.add_argument("--outputs", action="store_true", help="the case may compute something else")
+    kind.add_argument("--learning", action="store_true", help="the case may learn something else")
+    where = "direction in which the metric's value moves (default: higher, as a time that gets worse)"
+    parser.add_argument("--direction", choices=("higher", "lower"), default="higher", help=where)
+    how_far = "largest accepted change: 6%%, a value of the metric (4), a multiple of rounding (300), or any (outputs)"
+    parser.add_argument("--bound", required=True, metavar="SIZE", help=how_far)
+    parser.add_argument("--reason", required=True, metavar="TEXT", help="why the change is intended")
+    parser.add_argument("--pull-request", required=True, type=int, metavar="N", help="the only pull request that it counts for")
+    parser.add_argument("--author", metavar="NAME", help="who proposes it (default: git's user.name)")
+    parser.add_argument("--expires", metavar="DATE", help="the last day that it counts, as 2030-01-31 (default: in 30 days)")
+
+
 def _list(parser: argparse.ArgumentParser) -> None:
     _benchmarks(parser)
     _config(parser)
@@ -433,6 +449,7 @@ GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "report": ("render a comparison, or a single run: the comment, an HTML page, pictures, a badge, JUnit", _report),
     "show": ("print the verdict of a comparison or a run, or what a gate reads from a training log", _show),
     "validate": ("check configurations and documents; names each fault by its path", _validate),
+    "accept": ("propose to accept an intended change: write an entry to ci-bench-accepted.yml, for review", _accept),
     "list": ("print the plan without measuring; needs no torch", _list),
     "convert": ("convert results, or another tool's file, to another format", _convert),
     "fastrnns": ("measure recurrent networks and ResNets by the flags of PyTorch's fastrnns benchmark", _fastrnns),

@@ -18,6 +18,7 @@ from ci_bench.judge.policy import Scope
 from ci_bench.judge.sequential import Rule, adaptive, fixed
 from ci_bench.judge.stopping import still_open
 from ci_bench.records import documents
+from ci_bench.records.acceptance import Acceptance
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import BESIDE_BASE, BaselineMode, Closeness, Comparison
 from ci_bench.records.config import Config, Explain, Policy, RunOptions, Sampling
@@ -199,11 +200,12 @@ def judge(
     calibration: Calibration | None = None,
     rule: Rule | None = None,
     scope: Scope = Scope(),  # noqa: B008 - frozen
+    accepted: tuple[Acceptance, ...] = (),
 ) -> Comparison:
     """Compare head with its baseline, judge by the policy, and write `comparison.json`, `report.md` and `report.html`.
 
     `calibration` and `rule` are for paired runs: what is known of the machine's noise, and what decided on the launches.
-    `scope` is what was measured of what was asked for (`judge.binding`).
+    `scope` is what was measured of what was asked for (`judge.binding`), `accepted` the intended changes that count.
     """
     comparison = compare(
         base=baseline.results,
@@ -215,6 +217,7 @@ def judge(
         calibration=calibration,
         rule=rule,
         scope=scope,
+        accepted=accepted,
     )
     if folder is not None:
         write_documents(comparison, folder)

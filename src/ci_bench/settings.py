@@ -240,6 +240,32 @@ class Validating(Settings):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Accepting(Configured):
+    """Settings of `accept`: the entry for an intended change."""
+
+    case: str
+    """Id of a case, or a pattern of ids."""
+    bound: str
+    """The largest accepted change, in the words of the file."""
+    reason: str
+    """Why the change is intended."""
+    pull_request: int
+    """Number of the pull request."""
+    metric: str | None = None
+    """Name of the metric, if one is accepted."""
+    direction: str = "higher"
+    """Direction of the metric's value."""
+    outputs: bool = False
+    """Accept other outputs."""
+    learning: bool = False
+    """Accept another training."""
+    author: str | None = None
+    """Who proposes it; by default git's user.name."""
+    expires: str | None = None
+    """The last day that the entry counts."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Converting(Settings):
     """Settings of `convert`: the input and its format, and the output format.
 

@@ -26,6 +26,7 @@ from test_starts import BASE, side
 from ci_bench.errors import ExitCode
 from ci_bench.judge.headline import judge
 from ci_bench.judge.policy import Compared, Scope
+from ci_bench.records.acceptance import Acceptance, Accepted, AcceptedChange, Direction
 from ci_bench.records.comparison import BaselineMode, RunVerdict
 from ci_bench.records.config import DEFAULT_SEVERITIES, UNANSWERED, CasePolicy, Floor, Policy, Rule, Severity, SuitePolicy
 from ci_bench.records.results import Better, Due, Outcome, Role, RunState, Status
@@ -103,6 +104,8 @@ SCENES = {
     Rule.BASELINE_MISSING: (results(FINE), None),
     Rule.BASELINE_FAILED: (results(ALSO, FINE), results(ALSO, result(status=Status.TIMEOUT))),
     Rule.BASELINE_CRASHED: (results(ALSO, FINE), results(ALSO, result(status=Status.CRASHED))),
+    Rule.ACCEPTED: (results(result(metric(sampled(1.2)))), results(FINE)),
+    Rule.ACCEPTANCE_UNUSED: (results(FINE), results(FINE)),
     Rule.NARROWED: (results(FINE), results(FINE)),
     Rule.CASES_UNDECLARED: (results(FINE), results(FINE)),
     Rule.EMPTY_RUN: (results(result(status=Status.SKIPPED)), results(FINE)),
@@ -116,10 +119,28 @@ SCOPES = {
 }
 
 
+ENTRY = Acceptance(
+    change=AcceptedChange(
+        kind=Accepted.METRIC,
+        case="s/*",
+        metric="step_time",
+        direction=Direction.HIGHER,
+        bound="25%",
+        reason="a feature",
+        author="ann",
+        pull_request=7,
+        expires="2030-01-01",
+    ),
+    granted="ann, on main",
+)
+
+
 def scene(rule, **options):
     """What is said of the scene in which a rule is reached."""
     if rule is Rule.BASELINE_CRASHED:
         options = {"mode": BaselineMode.PAIRED, **options}
+    if rule in {Rule.ACCEPTED, Rule.ACCEPTANCE_UNUSED}:
+        options = {"accepted": (ENTRY,), **options}
     return verdict(*SCENES[rule], scope=SCOPES.get(rule, Scope()), **options)
 
 

@@ -276,6 +276,7 @@ def test_a_value_nested_deep_inside_a_document_is_refused() -> None:
     [
         ("ci-bench.yml", "", Kind.CONFIG),
         ("ci-bench.yaml", "", Kind.CONFIG),
+        ("ci-bench-accepted.yml", "", Kind.ACCEPTED),
         ("x.json", '{"kind": "results"}', Kind.RESULTS),
         ("x.json", '{"kind": "comparison"}', Kind.COMPARISON),
     ],

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ci_bench.accepting import load_accepted
 from ci_bench.config import load_config
 from ci_bench.errors import BadDocument
 from ci_bench.records.documents import (
@@ -25,6 +26,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "calibration": read_calibration,
     "history": read_history,
     "config": load_config,
+    "accepted": load_accepted,
 }
 
 FAULTS = [

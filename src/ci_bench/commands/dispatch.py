@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from ci_bench.settings import (
+    Accepting,
     Bisecting,
     Checking,
     Comparing,
@@ -65,6 +66,7 @@ COMMANDS: Mapping[str, Command] = {
     "report": Command(Showing, "rendering:report", judges=True),
     "show": Command(Showing, "rendering:show", judges=True),
     "validate": Command(Validating, "reading:validate"),
+    "accept": Command(Accepting, "accepting:accept"),
     "list": Command(Listing, "reading:list_cases"),
     "convert": Command(Converting, "converting:convert"),
     "fastrnns": Command(Fastrnns, "measuring:fastrnns"),

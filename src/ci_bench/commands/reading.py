@@ -67,6 +67,7 @@ def _sides(settings: Comparing) -> dict[str, tuple[Path, ...]]:
 
 def validate(settings: Validating) -> int:
     """Check documents against their schemas."""
+    from ci_bench.accepting import load_accepted
     from ci_bench.config import load_config
     from ci_bench.records import documents
     from ci_bench.suites.base import plugin_forms
@@ -78,6 +79,8 @@ def validate(settings: Validating) -> int:
             match kind:
                 case documents.Kind.CONFIG:
                     load_config(path, more_suites=plugin_forms(), tree=(settings.here, settings.here / "src"))
+                case documents.Kind.ACCEPTED:
+                    load_accepted(path)
                 case documents.Kind.RESULTS:
                     documents.read_results(path)
                 case documents.Kind.COMPARISON:

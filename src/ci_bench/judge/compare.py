@@ -24,6 +24,7 @@ from ci_bench.judge.policy import Compared, Scope
 from ci_bench.judge.ratios import Known
 from ci_bench.judge.screening import screen
 from ci_bench.judge.sequential import Rule
+from ci_bench.records.acceptance import Acceptance
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import (
     ArmSpeedup,
@@ -69,11 +70,13 @@ def compare(
     now: datetime | str | None = None,
     rule: Rule | None = None,
     scope: Scope = Scope(),  # noqa: B008 - frozen
+    accepted: tuple[Acceptance, ...] = (),
 ) -> Comparison:
     """Compare two runs under `policy`, or judge only head if base is missing (`absence` says why).
 
     Of a paired run, `calibration` holds past runs of unchanged code, `now` is the moment against which they are old (head's own
-    start, unless given), and `rule` the one that decided how many launches were taken; `scope` is what `binding` says of head.
+    start, unless given), and `rule` the one that decided how many launches were taken; `scope` is what `binding` says of head,
+    `accepted` the intended changes that count.
 
     Raises:
         BadInput: `now` is not a moment of time.
@@ -81,13 +84,11 @@ def compare(
     unready = tuple(_unready(base, head))
     mismatches = find_mismatches(base.environment, head.environment) if base and not unready else ()
     paired = mode is BaselineMode.PAIRED
-    if base and paired:
-        base, head = in_turns(base, head)
-    else:
-        base, head = base and alone(base), alone(head)
+    base, head = in_turns(base, head) if base and paired else (base and alone(base), alone(head))
     same_rules = paired or (base is not None and base.tool_version == head.tool_version)
-    barrier = _barrier(mismatches)
-    matching = Matching(policy=policy, paired=paired, has_base=base is not None, barrier=barrier, same_rules=same_rules)
+    matching = Matching(
+        policy=policy, paired=paired, has_base=base is not None, barrier=_barrier(mismatches), same_rules=same_rules
+    )
     if paired:
         known, words = describe(calibration, head.environment.identity)
         sampled = _in_turns(known, words, now or head.run.started_at, rule or Rule(), slots_of(head))
@@ -104,6 +105,7 @@ def compare(
         shifts=judged.shifts,
         scope=scope,
         unready=unready,
+        accepted=accepted,
     )
     return Comparison(
         tool_version=tool_version,

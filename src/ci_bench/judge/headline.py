@@ -151,7 +151,9 @@ def _effect(pair: Pair) -> str:
 
 def _passed(compared: Compared, findings: tuple[Finding, ...]) -> str:
     count = sum(measured(case) for case in compared.cases if case.head_status is Status.OK)
-    clauses = [f"{count_of(count, 'case')}, {_movement(compared)}"]
+    accepted = sum(finding.rule is Rule.ACCEPTED for finding in findings)
+    clauses = [f"{count_of(count, 'case')}, {_movement(compared, allowed='' if accepted else ', which the policy allows')}"]
+    clauses += [f"{count_of(accepted, 'change')} accepted"] if accepted else []
     verdicts = [finding.verdict for case in compared.cases for finding in case.parity]
     if verdicts and all(verdict.holds for verdict in verdicts):
         clauses.append("loss parity holds")
@@ -177,8 +179,8 @@ def _possible(findings: list[Finding], cases: tuple[CaseComparison, ...]) -> str
     return f"{labels(cases)[case.id]}: {_WORSE[Rule.POSSIBLE]}{_effect(pair)}{more}"
 
 
-def _movement(compared: Compared) -> str:
-    """Summarise the metrics that gate. "Nothing regressed" refers only to decided metrics."""
+def _movement(compared: Compared, *, allowed: str) -> str:
+    """Summarise the metrics that gate, and why worse ones are `allowed`. "Nothing regressed" refers only to decided ones."""
     if compared.base is None:
         return "no baseline to compare with"
     verdicts = [pair.verdict for case in compared.cases for pair in case.pairs if not pair.detail]
@@ -188,7 +190,7 @@ def _movement(compared: Compared) -> str:
         return "nothing compared"
     better = f"{count_of(improved, 'metric')} improved, " if improved else ""
     if worse:
-        words = f"{count_of(worse, 'metric')} worse, which the policy allows"
+        words = f"{count_of(worse, 'metric')} worse{allowed}"
     elif counted.decided:
         of = f" of {count_of(counted.decided, 'decided metric')}" if counted.undecided else ""
         words = f"nothing regressed{of}"

@@ -10,11 +10,13 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from ci_bench.judge.accepting import settle_learning, settle_metric, settle_outputs, unused
 from ci_bench.judge.owed import OTHER_WORK
 from ci_bench.judge.pairing import OTHER_BODY
 from ci_bench.judge.sizes import training_distance
 from ci_bench.judge.undecided import few, short, undecided
 from ci_bench.judge.wording import change_size, count_of, effect_rank, interval_text, place
+from ci_bench.records.acceptance import Acceptance
 from ci_bench.records.comparison import (
     ArmSpeedup,
     BaselineMode,
@@ -185,7 +187,8 @@ class Scope:
 class Compared:
     """A comparison that has not been judged yet; the fields are those of `Comparison`, and the `scope` of head.
 
-    `unready` says of each side that could not be made ready why: nothing was measured then.
+    `unready` says of each side that could not be made ready why: nothing was measured then. `accepted` are the entries for
+    intended changes that count.
     """
 
     mode: BaselineMode
@@ -197,6 +200,7 @@ class Compared:
     shifts: tuple[CommonShift, ...] = ()
     scope: Scope = Scope()
     unready: tuple[str, ...] = ()
+    accepted: tuple[Acceptance, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -267,6 +271,8 @@ def _observations(compared: Compared, policy: Policy) -> Iterator[Observation]:
             yield Observation(rule=Rule.IMPLAUSIBLE, message=message, case=case.id, suite=case.suite, size=size)
         for message, size in beyond_belief(case, policy):
             yield Observation(rule=Rule.CHECK_UNKNOWN, message=message, case=case.id, suite=case.suite, size=size)
+    for message in unused(compared.accepted, compared.cases):
+        yield Observation(rule=Rule.ACCEPTANCE_UNUSED, message=message)
     for pattern in idle_patterns(compared.cases, policy):
         message = f"policy.cases: no case of this run fits {pattern!r}, so it sets nothing apart; correct it, or take it out"
         yield Observation(rule=Rule.CHECK_UNKNOWN, message=message)
@@ -417,13 +423,14 @@ def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
         *((rule, message, 0.0) for rule, message in _of_status(case, compared.mode)),
         *((Rule.CASE_REDUCED, _reduction(clause), 0.0) for clause in case.reduced),
         *(found for finding in case.parity for found in _of_parity(finding)),
-        *_of_learning(case.learning),
-        *_of_outputs(case.outputs),
+        *((*settle_learning(compared.accepted, case, rule, said), size) for rule, said, size in _of_learning(case.learning)),
+        *((*settle_outputs(compared.accepted, case, rule, said), size) for rule, said, size in _of_outputs(case.outputs)),
     ):
         yield Observation(rule=rule, message=message, case=case.id, suite=case.suite, size=size)
     for pair in case.pairs:
         if pair.verdict in _PAIR_RULES and (found := _of_pair(pair, case, compared)):
             rule, message, size = found
+            rule, message = settle_metric(compared.accepted, case, pair, rule, message)
             rank = effect_rank(pair)
             yield Observation(rule=rule, message=message, case=case.id, suite=case.suite, size=size, rank=rank)
     for check in case.checks:

@@ -73,6 +73,8 @@ class Rule(StrEnum):
     PARTIAL_RUN = "partial_run"
     NARROWED = "narrowed"
     CASES_UNDECLARED = "cases_undeclared"
+    ACCEPTED = "accepted"
+    ACCEPTANCE_UNUSED = "acceptance_unused"
 
 
 DEFAULT_SEVERITIES: Mapping[Rule, Severity] = {
@@ -113,6 +115,8 @@ DEFAULT_SEVERITIES: Mapping[Rule, Severity] = {
     Rule.PARTIAL_RUN: Severity.FAIL,
     Rule.NARROWED: Severity.FAIL,
     Rule.CASES_UNDECLARED: Severity.WARN,
+    Rule.ACCEPTED: Severity.NOTE,
+    Rule.ACCEPTANCE_UNUSED: Severity.WARN,
 }
 
 UNANSWERED = frozenset(

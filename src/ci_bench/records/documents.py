@@ -84,9 +84,13 @@ class Kind(StrEnum):
     CALIBRATION = "calibration"
     HISTORY = "history"
     CONFIG = "config"
+    ACCEPTED = "accepted"
 
 
-_JSON = tuple(kind for kind in Kind if kind is not Kind.CONFIG)
+ACCEPTED_FILE = "ci-bench-accepted.yml"
+"""Name of the file with accepted changes, in the folder of the configuration."""
+_YAML = (Kind.CONFIG, Kind.ACCEPTED)
+_JSON = tuple(kind for kind in Kind if kind not in _YAML)
 
 
 def read_results(path: Path, *, max_bytes: int = MAX_BYTES) -> "Results":
@@ -150,9 +154,9 @@ def packed(document: "Document") -> bytes:
 
 
 def document_kind(path: Path, *, max_bytes: int = MAX_BYTES) -> Kind:
-    """Tell which reader a file is for: by its ending where that is YAML's, else by its `kind`. Raises `BadDocument`."""
+    """Tell which reader a file is for: by its name where its ending is YAML's, else by its `kind`. Raises `BadDocument`."""
     if path.suffix in {".yml", ".yaml"}:
-        return Kind.CONFIG
+        return Kind.ACCEPTED if path.name == ACCEPTED_FILE else Kind.CONFIG
     raw = _load(path, max_bytes)
     named = raw.get("kind") if isinstance(raw, dict) else None
     if named in _JSON:
@@ -166,7 +170,7 @@ def validate(raw: Any, kind: Kind, form: Mapping[str, Any] | None = None) -> tup
 
     `form` replaces the kind's own schema, which lets plugins extend the configuration.
     """
-    return _form_faults(raw, kind, form or schema(kind)) if kind is Kind.CONFIG else _parse(raw, kind)[1]
+    return _form_faults(raw, kind, form or schema(kind)) if kind in _YAML else _parse(raw, kind)[1]
 
 
 def case_faults(case: "Case") -> tuple[Fault, ...]:
@@ -385,19 +389,19 @@ def _reader(kind: Kind) -> "tuple[type[Document], Callable[[Any], Iterable[Fault
             from ci_bench.records.history import History, history_faults
 
             return History, history_faults
-        case Kind.CONFIG:
-            raise AssertionError("a configuration is read by `config`")
+        case Kind.CONFIG | Kind.ACCEPTED:
+            raise AssertionError("YAML is read by `config` and `accepting`")
 
 
 def _head(raw: Any, kind: Kind) -> tuple[Fault, ...]:
     if not isinstance(raw, dict):
-        return (Fault("$", f"{show(raw)} is not a mapping, and a {kind} document is one"),)
-    if kind is not Kind.CONFIG and raw.get("kind") != kind:
+        return (Fault("$", f"{show(raw)} is not a mapping, and {'an' if kind is Kind.ACCEPTED else 'a'} {kind} document is one"),)
+    if kind not in _YAML and raw.get("kind") != kind:
         found = f"{show(raw['kind'])} is not" if "kind" in raw else "missing; it should be"
         return (Fault("$.kind", f"{found} {kind.value!r}"),)
     version = raw.get("schema_version")
     if type(version) is int and version > 1:
-        made = "is for" if kind is Kind.CONFIG else "was written by"
+        made = "is for" if kind in _YAML else "was written by"
         return (Fault("$.schema_version", f"schema_version {show(version)} {made} a newer ci-bench; this one reads 1"),)
     return ()
 

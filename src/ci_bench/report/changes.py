@@ -85,13 +85,14 @@ CHANGES: Columns[Change] = (
 
 @once
 def changes(comparison: Comparison) -> tuple[Change, ...]:
-    """Return all rows: what fails, what warns, what is undecided, then what improved; each by the size of its effect."""
+    """Return all rows: what fails, warns, is accepted, undecided, then what improved; each by the size of its effect."""
     alike = groups(comparison)
     said = covered(comparison, alike)
     short = labels(comparison)
     cases = {case.id: case for case in comparison.cases}
     loud = [one for one in comparison.judgement.findings if one.case in cases and one not in said]
-    rows = [_of_finding(one, cases[one.case or ""], short) for one in loud if one.severity is not Severity.NOTE]
+    shown = [one for one in loud if one.severity is not Severity.NOTE or one.rule is Rule.ACCEPTED]
+    rows = [_of_finding(one, cases[one.case or ""], short) for one in shown]
     worse = [_of_group(group, short) for group in alike if group.worse]
     better = [_of_group(group, short) for group in alike if not group.worse]
     in_group = {(case, pair.metric, pair.arm) for group in alike for case, pair in group.pairs}
@@ -173,7 +174,8 @@ def _outputs(comparison: Comparison) -> Iterator[str]:
 def _of_finding(finding: Finding, case: CaseComparison, short: Mapping[str, str]) -> Change:
     failing = finding.severity is Severity.FAIL
     mood = Mood.BAD if failing else Mood.OPEN if finding.rule in UNANSWERED else Mood.UNSURE
-    pair = next((one for one in case.pairs if finding.message == f"{one.arm} {title_of(one)}: {one.reason}"), None)
+    message = _unaccepted(finding, case)
+    pair = next((one for one in case.pairs if message == f"{one.arm} {title_of(one)}: {one.reason}"), None)
     if pair is not None and (pair.base or pair.head):
         word = "undecided" if finding.rule is Rule.INCONCLUSIVE and not failing else finding.rule.replace("_", " ")
         return _of_pair(pair, case, short[case.id], mood=mood, word=word, finding=finding)
@@ -194,6 +196,14 @@ def _of_finding(finding: Finding, case: CaseComparison, short: Mapping[str, str]
         change=text,
         finding=finding,
     )
+
+
+def _unaccepted(finding: Finding, case: CaseComparison) -> str:
+    """Return what an accepted change says of its metric; the message of any other finding."""
+    if finding.rule is not Rule.ACCEPTED:
+        return finding.message
+    said = (f"{one.arm} {title_of(one)}: {one.reason}" for one in case.pairs)
+    return next((one for one in said if finding.message.endswith(f"; {one}")), finding.message)
 
 
 def _parted(finding: Finding, case: CaseComparison) -> tuple[str, str, str]:

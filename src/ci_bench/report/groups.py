@@ -89,6 +89,7 @@ def groups(comparison: Comparison) -> tuple[Group, ...]:
     """All groups, the worse ones first, the largest first."""
     sets: dict[tuple[str, str, str], list[_Case]] = {}
     several: dict[str, bool] = {}
+    accepted = [(one.case, one.message) for one in comparison.judgement.findings if one.rule is Rule.ACCEPTED]
     names = [parted(case.id) for case in comparison.cases]
     numbers = Counter(name for name, _ in names)
     for case, (name, named) in zip(comparison.cases, names, strict=True):
@@ -97,7 +98,7 @@ def groups(comparison: Comparison) -> tuple[Group, ...]:
         parameters = dict(named)
         several[name] = several.get(name, False) or len(case.arms) > 1
         for pair in case.pairs:
-            if not pair.detail and pair.verdict in _COMPARED:
+            if not pair.detail and pair.verdict in _COMPARED and not _is_accepted(case, pair, accepted):
                 one = _Case(id=case.id, parameters=parameters, pair=pair)
                 sets.setdefault((name, pair.metric, pair.arm), []).append(one)
     found = [
@@ -107,6 +108,11 @@ def groups(comparison: Comparison) -> tuple[Group, ...]:
         for conditions, changed, size in _groups(cases, verdicts)
     ]
     return tuple(sorted(found, key=lambda group: (not group.worse, -len(group.pairs))))
+
+
+def _is_accepted(case: CaseComparison, pair: Pair, accepted: Sequence[tuple[str | None, str]]) -> bool:
+    said = f"; {pair.arm} {title_of(pair)}: {pair.reason}"
+    return any(case.id == name and message.endswith(said) for name, message in accepted)
 
 
 def covered(comparison: Comparison, found: Sequence[Group]) -> frozenset[Finding]:

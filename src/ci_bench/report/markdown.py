@@ -175,6 +175,13 @@ def of_whole_run(comparison: Comparison, *, shown: int | None) -> Block:
     return Block(name="findings on the run", rows=rows, tail=f"\n- … and {more:,} more, folded below" if more else "")
 
 
+def accepted(comparison: Comparison, *, shown: int | None) -> Block:
+    """Accepted changes: how far, by whom, and why."""
+    found = [one for one in comparison.judgement.findings if one.rule is Rule.ACCEPTED and one.severity is Severity.NOTE]
+    short = labels(comparison)
+    return Block(name="accepted changes", rows=tuple(cells.finding(one, short) for one in found[:shown]))
+
+
 def line(name: str, text: str) -> Block:
     """A paragraph; none if the text is empty."""
     return Block(name=name, rows=(text,) if text else ())
@@ -314,7 +321,8 @@ def facts(comparison: Comparison) -> Block:
 
 def notes(comparison: Comparison, *, room: int | None) -> Block:
     """Findings that are only listed."""
-    found = [finding for finding in comparison.judgement.findings if finding.severity is Severity.NOTE]
+    quiet = [finding for finding in comparison.judgement.findings if finding.severity is Severity.NOTE]
+    found = [finding for finding in quiet if finding.rule is not Rule.ACCEPTED]
     short = labels(comparison)
     return _summarised(listed("notes", (cells.finding(one, short) for one in found), len(found), room=room), "Notes")
 
@@ -407,6 +415,7 @@ def _blocks(comparison: Comparison, *, room: int | None, full: bool = False) -> 
         of_whole_run(comparison, shown=None if full else _SHOWN_FINDINGS),
         mismatches(comparison, shown=None if full else _SHOWN_MISMATCHES),
         changed(shown, len(rows), room=room),
+        accepted(comparison, shown=None if full else SHOWN),
         new_cases(comparison, shown=None if full else SHOWN),
         line("the rest", rest(comparison)),
         reasons(comparison, shown),

@@ -25,6 +25,7 @@ from ci_bench.github.pulls import NoPullRequest, PullRequest
 if TYPE_CHECKING:
     from ci_bench.judge.binding import Commits, Expected
     from ci_bench.judge.policy import Scope
+    from ci_bench.records.acceptance import Acceptance
     from ci_bench.records.config import Config, Policy
     from ci_bench.records.declarations import Declaration
     from ci_bench.records.results import Case, Results
@@ -104,11 +105,12 @@ _REMOTE = "origin/"
 class Expecting:
     """Requirements of one pull request, or one branch, for a run.
 
-    It asks GitHub for the commits that its machines name.
+    It asks GitHub for the commits that its machines name. `accepted` are the intended changes that count.
     """
 
     publishing: PublishContext
     config: "Config"
+    accepted: "tuple[Acceptance, ...]" = ()
 
     @property
     def policy(self) -> "Policy":

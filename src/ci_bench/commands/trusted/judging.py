@@ -151,6 +151,7 @@ def _judge(
         policy=expecting.policy,
         rule=pipeline.rule_of(config.run),
         scope=expecting.scope(head, expected, baseline.results),
+        accepted=expecting.accepted,
     )
     if calibration is not None and not judged(folder=None).judgement.met:
         calibration = None  # it comes from where the measured code ran: it may decide sooner, and excuse nothing

@@ -204,6 +204,7 @@ def _judge(publishing: "PublishContext") -> Judged:
     """
     from ci_bench.commands.trusted import sources
     from ci_bench.commands.trusted.expecting import Expecting
+    from ci_bench.commands.trusted.granting import grants, suggestion
     from ci_bench.github.pulls import NoPullRequest
 
     if isinstance(publishing.pull, NoPullRequest) and not publishing.pull.answered and publishing.base_branch is None:
@@ -216,11 +217,12 @@ def _judge(publishing: "PublishContext") -> Judged:
         return Judged(machines=(), waits=str(error))
     except CiBenchError as error:
         return Judged(machines=(JudgedMachine(name="run", fault=error),))
-    alone = len(machines) == 1
+    alone, granted = len(machines) == 1, grants(publishing)
+    expecting = Expecting(publishing=publishing, config=config, accepted=granted.accepted)
     judged = [
         judge_machine(
             machine,
-            expecting=Expecting(publishing=publishing, config=config),
+            expecting=expecting,
             output=publishing.output if alone else publishing.output / "reports" / machine.name,
             find_base=partial(look, machine) if look else None,
         )
@@ -230,7 +232,8 @@ def _judge(publishing: "PublishContext") -> Judged:
         notes = (*notes, comment_text.OWN_RULES)
     if publishing.context.conclusion not in {None, "success"}:
         notes = (*notes, f"_The run that measured ended as {publishing.context.conclusion}._")
-    return Judged(machines=tuple(judged), notes=notes)
+    whole = Judged(machines=tuple(judged), notes=(*notes, *granted.notes))
+    return replace(whole, notes=(*whole.notes, *suggestion(whole, publishing)))
 
 
 def _halt(client: "Client", context: "Context", settings: Publishing, halt: "Halt") -> int:

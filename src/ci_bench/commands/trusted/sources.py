@@ -180,7 +180,7 @@ def base_config(publishing: PublishContext) -> "tuple[Config, tuple[str, ...]]":
         return _read_config(settings.config), ()
     shown, where = code(settings.config_path), "the default branch" if branch is None else code(branch)
     ours = _of_base(publishing)
-    theirs = _file(publishing, publishing.context.head.sha)
+    theirs = fetch_file(publishing, publishing.context.head.sha)
     differs = f"_Judged by {shown} of {where}: this branch's own is different, and not used._"
     notes = (differs,) if theirs not in {None, ours} else ()
     path = publishing.output / "base-branch" / "ci-bench.yml"
@@ -208,17 +208,17 @@ def _of_base(publishing: PublishContext) -> bytes:
         BadConfig: head lacks it, too; the path is wrong.
     """
     branch, path = publishing.base_branch, publishing.settings.config_path
-    if (found := _file(publishing, branch)) is not None:
+    if (found := fetch_file(publishing, branch)) is not None:
         return found
     where = "the default branch" if branch is None else branch
-    if _file(publishing, publishing.context.head.sha) is not None:
+    if fetch_file(publishing, publishing.context.head.sha) is not None:
         raise NoConfiguration(f"{where} has no {path}")
-    others = [name for name in _LIKELY if name != path and _file(publishing, branch, name) is not None]
+    others = [name for name in _LIKELY if name != path and fetch_file(publishing, branch, name) is not None]
     meant = f"; did you mean {others[0]!r}?" if others else "; correct config_path, or add the file"
     raise BadConfig(f"{path}: neither {where} nor this commit has such a file{meant}")
 
 
-def _file(publishing: PublishContext, ref: str | None, path: str | None = None) -> bytes | None:
+def fetch_file(publishing: PublishContext, ref: str | None, path: str | None = None) -> bytes | None:
     """Return the configuration, or the file at `path`, at a branch or commit, or `None`."""
     try:
         return publishing.client.raw(f"contents/{quote(path or publishing.settings.config_path)}", {"ref": ref} if ref else None)

@@ -1,0 +1,67 @@
+"""The command that writes an entry for an intended change: accept.
+
+It gives nobody a right: the entry counts once it is reviewed (docs/github.md).
+"""
+
+import os
+from datetime import UTC, date, datetime, timedelta
+
+from ci_bench.commands.output import say
+from ci_bench.errors import BadInput, ExitCode
+from ci_bench.settings import Accepting
+
+DAYS = 30
+"""How long an entry counts unless its last day is named."""
+
+
+def accept(settings: Accepting) -> int:
+    """Add an entry to the file next to the configuration."""
+    from ci_bench.accepting import read_bytes, with_entry
+    from ci_bench.records import documents
+    from ci_bench.records.acceptance import Accepted, AcceptedChange, Direction
+
+    kinds = {Accepted.METRIC: settings.metric, Accepted.OUTPUTS: settings.outputs, Accepted.LEARNING: settings.learning}
+    named = [kind for kind, given in kinds.items() if given]
+    if len(named) != 1:
+        raise BadInput("name what is accepted, and only one: --metric NAME, --outputs or --learning")
+    change = AcceptedChange(
+        kind=named[0],
+        case=settings.case,
+        metric=settings.metric,
+        direction=Direction(settings.direction) if settings.metric else None,
+        bound=_bound(settings.bound),
+        reason=settings.reason,
+        author=settings.author or _author(settings),
+        pull_request=settings.pull_request,
+        expires=settings.expires or _in_days(DAYS),
+    )
+    path = settings.here / documents.ACCEPTED_FILE
+    documents.write_text(with_entry(read_bytes(path) if path.exists() else b"", change), path)
+    say(
+        f"{os.path.relpath(path)}: accepts {change.subject} up to {change.bound} in pull request {change.pull_request}, until "
+        f"{change.expires}. Commit it; it counts once someone with write access has set the label 'ci-bench: accept' after "
+        "your last push, or once it is on the base branch\n"
+    )
+    return int(ExitCode.OK)
+
+
+def _bound(text: str) -> float | str:
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return int(number) if number.is_integer() else number
+
+
+def _author(settings: Accepting) -> str:
+    from ci_bench.engine.trees.git import Git
+
+    name = (Git.at(settings.here, settings.environ).ask("config", "user.name") or "").strip()
+    if not name:
+        raise BadInput("git knows no user.name; name yourself with --author")
+    return name[:100]
+
+
+def _in_days(days: int) -> str:
+    today: date = datetime.now(UTC).date()
+    return (today + timedelta(days=days)).isoformat()
