@@ -74,9 +74,8 @@ def compare(
 ) -> Comparison:
     """Compare two runs under `policy`, or judge only head if base is missing (`absence` says why).
 
-    Of a paired run, `calibration` holds past runs of unchanged code, `now` is the moment against which they are old (head's own
-    start, unless given), and `rule` the one that decided how many launches were taken; `scope` is what `binding` says of head,
-    `accepted` the intended changes that count.
+    Of a paired run, `calibration` holds past runs of unchanged code, `now` is when they are old (else
+    head's start), `rule` decided on the launches. `scope` is by `binding`; `accepted` changes count.
 
     Raises:
         BadInput: `now` is not a moment of time.
