@@ -171,6 +171,7 @@ def _tidy(store: "Store") -> None:
 
 def check(settings: Trend) -> int:
     """Tell every open change for the worse, and exit by the policy: 1 where one of them fails it."""
+    from ci_bench.commands.trend.intended import without_intended
     from ci_bench.github.context import server_of
     from ci_bench.history.alarms import alarms_of, told
     from ci_bench.records.config import Severity
@@ -181,8 +182,11 @@ def check(settings: Trend) -> int:
     alarms = alarms_of(lines, config.policy)
     if settings.issue:
         server_of(settings.environ)  # a missing token is reported before commits are measured
+    if alarms:
+        alarms = without_intended(settings, alarms)
     if settings.confirm:
-        alarms = _confirmed(settings, alarms)
+        intended = tuple(alarm for alarm in alarms if alarm.confirmed)
+        alarms = (*_confirmed(settings, [alarm for alarm in alarms if not alarm.confirmed]), *intended)
     say(cleaned(told(alarms, lines=len(lines), runs=len(whole.runs))))
     failing = any(alarm.severity is Severity.FAIL for alarm in alarms)
     code = ExitCode.POLICY_NOT_MET if failing else ExitCode.OK
