@@ -1,15 +1,16 @@
 """Reads and writes ``ci-bench-accepted.yml``, the file with the intended changes of pull requests.
 
 Owns the way from its text to entries and back. The text may be a stranger's: it is bounded and
-checked against ``schemas/accepted.json``. Reading it gives nobody a right; which entries count is
-decided by `commands.trusted.granting`.
+checked against ``schemas/accepted.json``. An entry gives no right: which entries count is decided by
+`commands.trusted.granting`.
 """
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from ci_bench.config import MAX_BYTES, parse
 from ci_bench.errors import BadAcceptance
@@ -18,8 +19,8 @@ from ci_bench.records.documents import ACCEPTED_FILE, Kind, validate
 from ci_bench.records.faults import Fault, capped
 
 HEADER = """\
-# Intended changes, one entry for each, written by `ci-bench accept`. An entry counts for its pull request alone: once it is
-# on the base branch, or after someone with write access has set the label `ci-bench: accept`.
+# Intended changes, one entry for each, written by `ci-bench accept`. An entry counts only for its pull request: once it
+# is on the base branch, or after someone with write access has set the label `ci-bench: accept`.
 schema_version: 1
 """
 _FIELDS = ("case", "metric", "direction", "bound", "reason", "author", "pull_request", "expires")
@@ -77,13 +78,13 @@ def with_entry(content: bytes, change: AcceptedChange) -> str:
     return longer
 
 
-def _entries(value: dict[str, list[dict[str, object]]]) -> Iterator[AcceptedChange]:
+def _entries(value: Mapping[str, Any]) -> Iterator[AcceptedChange]:
     for kind in Accepted:
         for fields in value.get(kind.value, ()):
-            known: dict[str, object] = {name: fields[name] for name in _FIELDS if name in fields}
+            known: dict[str, Any] = {name: fields[name] for name in _FIELDS if name in fields}
             if "direction" in known:
-                known["direction"] = Direction(str(known["direction"]))
-            yield AcceptedChange(kind=kind, **known)  # type: ignore[arg-type] - the schema has checked them
+                known["direction"] = Direction(known["direction"])
+            yield AcceptedChange(kind=kind, **known)
 
 
 def _faults(entries: tuple[AcceptedChange, ...]) -> Iterator[Fault]:

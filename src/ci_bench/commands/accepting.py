@@ -1,6 +1,6 @@
 """The command that writes an entry for an intended change: accept.
 
-It gives nobody a right: the entry counts once it is reviewed (docs/github.md).
+An entry gives no right: it counts once it is reviewed (docs/github.md).
 """
 
 import os

@@ -179,7 +179,7 @@ def _for_metric(pair: Pair) -> tuple[str, ...]:
 
 
 def _rounded_up(value: float) -> str:
-    """Return a quarter more, in two digits; empty if there is no number."""
+    """Return a quarter more, in two digits; empty if the value is infinite."""
     if not math.isfinite(value):
         return ""
     digits = 10.0 ** (math.floor(math.log10(1.25 * value)) - 1) if value > 0 else 1.0

@@ -29,7 +29,7 @@ ANY = "any"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AcceptedChange:
-    """One entry. A wildcard may stand in the pattern of cases, never for a kind or a metric."""
+    """One entry. Only the pattern of cases may have a wildcard, never the kind or the metric."""
 
     kind: Accepted
     case: str

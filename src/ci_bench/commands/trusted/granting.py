@@ -1,8 +1,8 @@
 """Decides which entries of ``ci-bench-accepted.yml`` count for a run, and asks for those that are missing.
 
 An entry counts for the pull request that it names: from the base branch, where a reviewed merge put
-it, or from the pull request itself once someone with write access has set the label. The head's file
-alone never counts. On a push to the default branch, entries count whose pull request this very
+it, or from the pull request itself once someone with write access has set the label. Without
+the label, the head's file never counts. On a push to the default branch, entries count whose pull request this very
 commit merged.
 """
 
@@ -39,7 +39,7 @@ class Grants:
 
 
 def grants(publishing: PublishContext) -> Grants:
-    """Return the entries that count. What GitHub does not answer, and what cannot be read, accepts nothing."""
+    """Return the entries that count. A file that cannot be read, and a missing answer of GitHub, accept nothing."""
     number = _number(publishing)
     try:
         if number is not None:
