@@ -6,7 +6,7 @@ import pytest
 from bound_results import CONFIG, GIGABYTE, bound, leave, written
 from fake_github import Fault
 from fake_github_events import BASE, HEAD, RUN, workflow_run
-from fake_github_state import sha_of
+from fake_github_state import WORKFLOW, sha_of
 from judge_builders import computed, off, peak, result
 
 from ci_bench.accepting import with_entry
@@ -44,6 +44,8 @@ class Play:
 
     def __init__(self, fake, job, flags, tmp_path):
         self.fake, self.state, self.job, self.flags, self.folder = fake, fake.state, job, flags, tmp_path
+        for ref in ("main", "release", HEAD):
+            self.state.files[ref, WORKFLOW] = b"on: pull_request"
         self.state.roles = {"ada": "admin", "max": "maintain", "wil": "write", "tri": "triage", "rea": "read", "non": "none"}
 
     def pull(self, number=7, **fields):
@@ -127,6 +129,13 @@ def removed(play):
     play.label(event="unlabeled", at=LATER)
 
 
+def set_and_removed_at_once(play):
+    """The event is the last, whatever the pull request's own list of labels still says."""
+    removed(play)
+    example = play.state.add_event(7, "labeled", BEFORE, label=ACCEPT)
+    play.state.events[7].remove(example)
+
+
 def removed_with_the_label_itself(play):
     """A label that is deleted from the repository leaves no event."""
     play.proposed()
@@ -181,6 +190,19 @@ def back_and_forth(play):
     play.proposed()
     play.label(at=AFTER)
     play.state.add_run(HEAD, event="pull_request", fork=True, created_at=LATER)
+
+
+def with_a_workflow_of_its_own(play):
+    """Started by other events: the run is older than the label, and the push after it has none."""
+    play.proposed()
+    play.label()
+    play.state.files[HEAD, WORKFLOW] = b"on: {pull_request: {types: [edited]}}"
+
+
+def with_a_new_workflow(play):
+    play.proposed()
+    play.label()
+    del play.state.files["main", WORKFLOW]
 
 
 def exceeded(play):
@@ -271,6 +293,7 @@ NOT_GREEN = {
     "the label came before the push": labelled_before_the_push,
     "the label came in the second of the push": labelled_in_the_second_of_the_push,
     "the label was removed while measuring": removed,
+    "a list of labels that is out of date": set_and_removed_at_once,
     "the label was deleted": removed_with_the_label_itself,
     "triage sets the label of another again": taken_over_by_a_stranger,
     "a label of another name": another_label,
@@ -280,6 +303,8 @@ NOT_GREEN = {
     "a force-push after the label": forced_after_the_label,
     "another base after the label": retargeted_after_the_label,
     "pushed away and back": back_and_forth,
+    "head changes the measuring workflow": with_a_workflow_of_its_own,
+    "head adds a measuring workflow": with_a_new_workflow,
     "the bound is exceeded": exceeded,
     "the bound of a merged entry is exceeded": merged_and_exceeded,
     "the entry has expired": expired,
@@ -302,6 +327,7 @@ WHY = {
     "an entry on head's branch, no label": "has entries that do not count (peak_allocated of s/a): the label is not set",
     "the label of the role triage": "tri set the label, who has no write access",
     "the label came before the push": "the label is older than the last push or run",
+    "head changes the measuring workflow": "the measuring workflow (.github/workflows/ci-bench.yml) differs from that of main",
     "the bound is exceeded": "accepted up to 90 %, and the change is larger",
     "the entry has expired": "accepted until 2020-01-01, which has passed",
     "a broken file on the base branch": "none of its entries counts",

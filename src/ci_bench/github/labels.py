@@ -36,10 +36,10 @@ class NotGranted:
     reason: str
 
 
-def accepting_label(client: Client, number: int, *, workflow: str | None) -> Granted | NotGranted:
+def accepting_label(client: Client, number: int, *, workflow: str) -> Granted | NotGranted:
     """Return whether the label counts for the head of pull request `number`. Raises `GitHubFailed`.
 
-    `workflow` is the file of the workflow that measures; without it, runs of every workflow count.
+    `workflow` is the file of the workflow that measures. The pull request must not have changed it.
     """
     pull = client.get(f"pulls/{number}")
     labels = pull.fields.get("labels")
@@ -77,19 +77,14 @@ def _may_write(client: Client, login: str) -> bool:
     return same and found.text("permission") in MAY_WRITE
 
 
-def _starts(client: Client, sha: str, workflow: str | None) -> Iterator[datetime]:
-    """Yield when each run for a pull request of this commit was created."""
+def _starts(client: Client, sha: str, workflow: str) -> Iterator[datetime]:
+    """Yield when each run of the workflow for a pull request of this commit was created."""
     listing = client.pages("actions/runs", {"head_sha": sha, "event": "pull_request"}, key="workflow_runs")
     if not listing.complete:
         raise GitHubOdd(f"{sha[:12]} has too many runs to search")
     for run in Record.each(listing.items):
-        if run.text("head_sha") == sha and (workflow is None or _file(run.text("path")) == _file(workflow)):
+        if run.text("head_sha") == sha and (run.text("path") or "").partition("@")[0] == workflow:
             yield _moment(run)
-
-
-def _file(path: str | None) -> str:
-    """Return the path of a workflow without the branch that GitHub may add: ``.github/workflows/x.yml@main``."""
-    return (path or "").partition("@")[0]
 
 
 def _moment(record: Record) -> datetime:

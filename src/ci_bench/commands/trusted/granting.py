@@ -1,9 +1,9 @@
 """Decides which entries of ``ci-bench-accepted.yml`` count for a run, and asks for those that are missing.
 
 An entry counts for the pull request that it names: from the base branch, where a reviewed merge put
-it, or from the pull request itself once someone with write access has set the label. Without
-the label, the head's file never counts. On a push to the default branch, entries count whose pull request this very
-commit merged.
+it, or from the pull request itself once someone with write access has set the label. Without the
+label, the head's file never counts. On a push to the default branch, entries count whose pull
+request this very commit merged.
 """
 
 import re
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ci_bench.commands.trusted.judging import Judged
 from ci_bench.commands.trusted.sources import PublishContext, fetch_file
 from ci_bench.errors import BadAcceptance, GitHubFailed, GitHubMissing
-from ci_bench.github.labels import ACCEPT, Granted, accepting_label
+from ci_bench.github.labels import ACCEPT, Granted, NotGranted, accepting_label
 from ci_bench.github.pulls import PullRequest
 
 if TYPE_CHECKING:
@@ -72,8 +72,7 @@ def _of_pull(publishing: PublishContext, number: int) -> Grants:
     accepted = [_acceptance(one, f"{one.author}, on {branch or 'the default branch'}", today) for one in merged]
     notes = [*faults, *more]
     if proposed:
-        workflow = publishing.context.workflow
-        label = accepting_label(publishing.client, number, workflow=workflow)
+        label = _label(publishing, number)
         if isinstance(label, Granted):
             accepted += [_acceptance(one, f"{label.login}, by label", today) for one in proposed]
         else:
@@ -83,6 +82,21 @@ def _of_pull(publishing: PublishContext, number: int) -> Grants:
                 f"reviews them, sets the label {ACCEPT!r} after the last push, and re-runs this report"
             )
     return Grants(accepted=tuple(accepted), notes=tuple(map(_note, notes)))
+
+
+def _label(publishing: PublishContext, number: int) -> Granted | NotGranted:
+    """Return whether the label counts, by the runs of a measuring workflow that the base branch has as well.
+
+    A pull request could change the events that start it. Then a push would have no run, and an
+    earlier label would seem to be newer.
+    """
+    path = publishing.context.workflow
+    file = None if path is None else path.partition("@")[0]
+    ours = None if file is None else fetch_file(publishing, publishing.base_branch, file)
+    if file is None or ours is None or ours != fetch_file(publishing, publishing.context.head.sha, file):
+        where = publishing.base_branch or "the default branch"
+        return NotGranted(reason=f"the measuring workflow ({file}) differs from that of {where}, so no label counts")
+    return accepting_label(publishing.client, number, workflow=file)
 
 
 def _of_push(publishing: PublishContext) -> Grants:
