@@ -19,9 +19,9 @@ from judge_builders import (
 from test_starts import BASE, side
 from test_verdict import learnt
 
-from ci_bench.judge.accepting import suggested
+from ci_bench.judge.accepting import settle_learning, suggested
 from ci_bench.records.acceptance import Acceptance, Accepted, AcceptedChange, Direction
-from ci_bench.records.comparison import RunVerdict
+from ci_bench.records.comparison import Parity, RunVerdict
 from ci_bench.records.config import Policy, Rule, Severity
 from ci_bench.records.results import Better, Outcome, Status, Unit
 from ci_bench.report.changes import changes
@@ -173,6 +173,15 @@ def test_learning_over_seeds_has_a_share_as_bound():
     accepted = judged(heads, results(BASE), accepted=(entry(Accepted.LEARNING, bound="6%", case="*"),))
     assert Rule.ACCEPTED in rules(accepted)
     assert Rule.LEARNING_CHANGED not in rules(accepted)
+
+
+def test_a_finite_distance_of_a_run_that_is_not_finite_is_never_accepted():
+    """Its score may be of the steps before."""
+    (case,) = of_learning(learnt(scale=1.1)).cases
+    everything = (entry(Accepted.LEARNING, bound=1e300),)
+    assert settle_learning(everything, case, Rule.LEARNING_CHANGED, "m")[0] is Rule.ACCEPTED
+    broken = replace(case, learning=replace(case.learning, verdict=Parity.NON_FINITE))
+    assert settle_learning(everything, broken, Rule.LEARNING_CHANGED, "m") == (Rule.LEARNING_CHANGED, "m")
 
 
 def test_a_run_that_is_not_finite_is_never_accepted():
