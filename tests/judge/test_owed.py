@@ -1,6 +1,7 @@
 """What head's plan owes less than base's: each difference that matters is a finding by name, and none that does not."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from judge_builders import computed, judged, metric, result, results, sampled
 from ci_bench.judge.owed import other_work, reductions, successor
 from ci_bench.records.comparison import BaselineMode, RunVerdict
 from ci_bench.records.config import Policy, Rule, Severity
-from ci_bench.records.results import Due, ParityEvidence, Role, Status, Trace
+from ci_bench.records.results import Case, Check, Due, Outcome, ParityEvidence, Role, Status, Trace
 
 ARMS = ("eager", "kernel", "jit")
 names = st.sampled_from(["accuracy", "agrees", "compiled", "finite"])
@@ -91,6 +92,87 @@ def test_less_is_a_finding_by_name(field, base):
 @settings(deadline=None)
 def test_more_is_no_finding(field, base):
     assert reductions(base, GAINS[field](base.case)) == ()
+
+
+def less_of(value):
+    """Each smallest way to take something out of a field's value, or to change what is in it."""
+    if isinstance(value, tuple):
+        return [value[:place] + value[place + 1 :] for place in range(len(value))]
+    if isinstance(value, Mapping):
+        changed = [{**value, name: "other"} for name in value]
+        return [*changed, *({key: value[key] for key in value if key != name} for name in value), {**value, "more": 1}]
+    if isinstance(value, bool):
+        return [False] if value else []
+    return [None, value * 1.001] if isinstance(value, float) else [f"{value}x"]
+
+
+def more_of(value):
+    """Each smallest way to add to a field's value."""
+    if isinstance(value, tuple):
+        return [(*value, "more"), value[::-1]]
+    return [True] if value is False else [value * 0.999] if isinstance(value, float) else []
+
+
+MORE_IS_LESS = {"details"}
+"""Of these, naming a metric that gates is a loss."""
+NAMES_THE_CASE = {"id"}
+"""Another case: base's is gone."""
+REFUSED_BEFORE = {"suite"}
+"""Plugins are held to theirs when they plan, and documents to that of a case's id."""
+SAYS_NOTHING = {"title", "name", "body"}
+"""For people, or judged with outputs (`test_other_code_without_outputs_fails`)."""
+OWED = Due(checks=("accuracy", "finite"), times=("step_time", "forward_time"), parity=True)
+
+
+def full_row():
+    """A case that has something in each field of its plan, and owes nothing that it lacks."""
+    brought = (metric(sampled(1.0), name=name, arm=arm) for name in OWED.times for arm in ("eager", "kernel"))
+    row = result(*brought, arms=("eager", "kernel"), id="functions/a[n=1]", **trained())
+    checks = tuple(Check(name=name, arm=arm, outcome=Outcome.PASS, detail="") for name in OWED.checks for arm in row.case.arms)
+    stages = ("verify", "alone eager", "alone kernel", "time")
+    params = {"function": "a", "n": 1, "backward": True}
+    texts = {"suite": "functions", "title": "A", "body": "aa"}
+    case = replace(row.case, due=OWED, params=params, details=("tokens",), threshold=0.02, stages=stages, **texts)
+    return replace(row, case=case, checks=checks)
+
+
+def one_apart(case, change):
+    """All cases that differ from one in one field, by what `change` makes of its value; with the field's name."""
+    for one in fields(Case):
+        if one.name != "due":
+            yield from ((one.name, replace(case, **{one.name: value})) for value in change(getattr(case, one.name)))
+    for one in fields(Due):
+        for value in change(getattr(case.due, one.name)):
+            yield f"due.{one.name}", replace(case, due=replace(case.due, **{one.name: value}))
+
+
+def test_each_field_of_a_plan_is_tried():
+    row = full_row()
+    tried = {name for name, _ in one_apart(row.case, less_of)}
+    assert tried == {one.name for one in fields(Case) if one.name != "due"} | {f"due.{one.name}" for one in fields(Due)}
+
+
+def failing_rules(base, head):
+    findings = judged(results(head), results(base), mode=BaselineMode.PAIRED).judgement.findings
+    return {one.rule for one in findings if one.severity is Severity.FAIL}
+
+
+def test_each_loss_in_one_field_fails():
+    row = full_row()
+    same = failing_rules(row, row)
+    for name, case in one_apart(row.case, less_of):
+        found = failing_rules(row, replace(row, case=case)) - same
+        free = name in SAYS_NOTHING | MORE_IS_LESS | REFUSED_BEFORE
+        rule = Rule.CASE_REMOVED if name in NAMES_THE_CASE else Rule.CASE_REDUCED
+        assert (rule in found) is not free, (name, case, found)
+
+
+def test_each_gain_in_one_field_passes():
+    row = full_row()
+    for name, case in one_apart(row.case, more_of):
+        assert reductions(row, case) == (), (name, case)
+    for detail in (*OWED.times, *(one.name for one in row.metrics)):
+        assert reductions(row, replace(row.case, details=(*row.case.details, detail))) != ()
 
 
 def test_a_plan_is_compared_across_versions_only_in_one_run():
