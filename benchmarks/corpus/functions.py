@@ -135,6 +135,20 @@ _PAIRS: Mapping[str, tuple[str, str]] = {
     ),
     "dropped": ("return F.dropout(x, 0.5)", "return F.dropout(x, 0.5)"),
     "noise_added": ("return x + torch.randn_like(x)", "return x + torch.randn_like(x)"),
+    "bernoulli_for_dropout": ("return x * torch.bernoulli(torch.full_like(x, 0.5)) * 2", "return F.dropout(x, 0.5)"),
+    "serial_sum": (
+        "return torch.from_numpy(np.cumsum(x.abs().numpy(), 1, dtype=np.float32)[:, -1].copy())",
+        "return x.abs().sum(1)",
+    ),
+    "other_order_in_bf16": (
+        "y = x.bfloat16(); a = y @ y.mT; return torch.addmm(a, a, a, beta=2.0, alpha=0.5)",
+        "y = x.bfloat16(); a = y @ y.mT; return 2.0 * a + 0.5 * a @ a",
+    ),
+    "sparse_result": ("return torch.where(x > 1, x, 0.0).to_sparse()", "return x.masked_fill(x <= 1, 0.0).to_sparse()"),
+    "sparse_rows": ("return torch.where(x > 1, x, 0.0).to_sparse_csr()", "return x.masked_fill(x <= 1, 0.0).to_sparse_csr()"),
+    "text": ("return ','.join([str(n) for n in range(300)])", "return ','.join(map(str, range(300)))"),
+    "some_bytes": ("return bytes(bytearray(range(200)))", "return bytes(range(200))"),
+    "a_set": ("return {n * n for n in range(99)}", "return set(map(lambda n: n * n, range(99)))"),
     "compiled_eagerly": ("return compiled(x, w)", "return torch.tanh(x @ w)"),
     "traced": ("return graph(x, w)", "return torch.tanh(x @ w)"),
     "two_threads": (
@@ -195,6 +209,13 @@ _WRONG: Mapping[str, tuple[str, str]] = {
         "calls.append(1)\n    if len(calls) > 1 and len(calls) % 2: return calls[0]\n    "
         + _RIGHT.replace("return y", "calls[0] = y; return y"),
     ),
+    "computed_after_a_pause": (
+        "import time\nkept = [0.0, None]",
+        "if time.perf_counter() - kept[0] < 3e-5:\n        kept[0] = time.perf_counter(); return kept[1]\n    "
+        + _RIGHT.replace("return y", "kept[:] = [time.perf_counter(), y]; return y"),
+    ),
+    "text_cut": ("", "return ','.join(map(str, range(299)))"),
+    "set_smaller": ("", "return set(range(98))"),
     "right_at_first": ("calls = []", "calls.append(1)\n    " + _RIGHT.replace("range(6)", "range(6 if len(calls) < 30 else 1)")),
     "stale_half": (
         "last = []",
@@ -240,7 +261,12 @@ _WRONG: Mapping[str, tuple[str, str]] = {
     "leak_by_little": ("kept = []", "kept.append(bytearray(b'x' * 50_000))\n    " + _RIGHT),
 }
 """Helpers and head's candidate, of code that deserves a finding."""
-_REFERENCES = {"sampled_mean": "return x.cumsum(1)", "half_of_a_mean": "return x.bfloat16().square().mean()"}
+_REFERENCES = {
+    "sampled_mean": "return x.cumsum(1)",
+    "half_of_a_mean": "return x.bfloat16().square().mean()",
+    "text_cut": "return ','.join(map(str, range(300)))",
+    "set_smaller": "return set(range(99))",
+}
 
 
 def programs() -> list[Program]:

@@ -1,4 +1,4 @@
-"""What is kept while steps are timed: copies in pages of their own."""
+"""What is kept while steps are timed: copies in pages of their own; and writes in a row of calls."""
 
 import gc
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 import torch
 from malloc_heap import is_in_heap
 
-from ci_bench.suites.freshness import kept_aside, set_aside
+from ci_bench.suites.freshness import kept_aside, prepared_write, set_aside
 
 VALUES = {
     "a matrix": torch.randn(3, 5),
@@ -90,3 +90,30 @@ def _is_mapped(address: int) -> bool:
         if low <= address < high:
             return True
     return False
+
+
+@pytest.mark.parametrize("name", [name for name in VALUES if name not in {"sparse", "one value, expanded"}])
+def test_a_prepared_write_writes_what_copy_does(name) -> None:
+    target = VALUES[name].detach().clone()
+    value = VALUES[name].detach().clone().zero_() if target.dtype.itemsize > 1 else target.clone()
+    whole, moved = target.clone(), target[...]
+    prepared_write([(moved, value)])()
+    assert torch.equal(bits(target), bits(whole.copy_(value)))
+
+
+@pytest.mark.parametrize("other", [torch.zeros(2, 3, dtype=torch.float64), torch.zeros(3, 2).t()])
+def test_a_prepared_write_converts_and_follows_strides(other) -> None:
+    target = torch.ones(4, 3)
+    prepared_write([(target[1:3], other), (target.t()[:, 0], torch.full((3,), 7.0))])()
+    assert target.tolist() == [[7.0] * 3, [0.0] * 3, [0.0] * 3, [1.0] * 3]
+
+
+def bits(value):
+    """The bytes of a tensor, as numbers that can be compared."""
+    return (
+        torch.view_as_real(value.resolve_conj())
+        if value.is_complex()
+        else value.contiguous().view(torch.uint8)
+        if value.dim()
+        else value
+    )

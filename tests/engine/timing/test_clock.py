@@ -377,22 +377,24 @@ def test_a_defect_planted_in_the_host_clock_is_seen(defect: str, tmp_path) -> No
 
 
 @pytest.mark.parametrize("parts", [(), (FORWARD, BACKWARD)], ids=["whole", "parts"])
-def test_a_write_goes_between_two_calls(parts) -> None:
+@pytest.mark.parametrize("behind", [0, 1])
+def test_a_write_goes_between_two_calls(parts, behind) -> None:
     program, seen = Steps(FakeCuda(), parts=parts), []
     program.step = lambda mark: (seen.append("call"), *(mark() for _ in parts))
-    HostClock(lambda: None).take(program, calls=4, write=Write(write=lambda: seen.append("write"), behind=1))
-    assert seen == ["call", "call", "call", "write", "call"]
+    HostClock(lambda: None).take(program, calls=4, write=Write(write=lambda: seen.append("write"), behind=behind))
+    assert seen == [*["call"] * (4 - behind), "write", *["call"] * behind]
 
 
 @pytest.mark.parametrize("flush", [None, lambda: None], ids=["hot", "flushed"])
-def test_a_gpus_row_waits_at_its_ends_only(flush) -> None:
+@pytest.mark.parametrize("behind", [0, 1])
+def test_a_gpus_row_waits_at_its_ends_only(flush, behind) -> None:
     cuda, seen = FakeCuda(), []
     clock, program = CudaClock(cuda, "cuda:0", flush=flush), Steps(cuda)
     step, wait = program.step, cuda.synchronize
     program.step = lambda mark: (seen.append("call"), step(mark))
     cuda.synchronize = lambda device: (seen.append("wait"), wait(device))
-    clock.take(program, calls=3, write=Write(write=lambda: seen.append("write"), behind=1))
-    assert seen == ["wait", "call", "call", "write", "call", "wait"]
+    clock.take(program, calls=3, write=Write(write=lambda: seen.append("write"), behind=behind))
+    assert seen == ["wait", *["call"] * (3 - behind), "write", *["call"] * behind, "wait"]
 
 
 @pytest.mark.parametrize("marks", [0, 1, 3])

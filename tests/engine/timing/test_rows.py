@@ -104,6 +104,51 @@ def test_what_does_not_compute_every_call_fails(name):
     assert "differs from the reference" in check.detail
 
 
+class Slowly(Rows):
+    """Writes into its inputs take long, as beside a busy machine: code that computes after a pause sees them."""
+
+    def alter(self, seed, *, shaken=0, whole=False):
+        write = super().alter(seed, shaken=shaken, whole=whole)
+
+        def slowly():
+            write()
+            time.sleep(0.002)
+
+        return slowly
+
+
+def slow_product(rows, weight):
+    time.sleep(0.002)
+    return torch.mm(rows, weight)
+
+
+def slow_after_a_pause():
+    """A slow product that is computed only when a millisecond has passed since the last call."""
+    kept = {"at": 0.0, "out": None}
+
+    def work(rows, weight):
+        if time.perf_counter() - kept["at"] > 1e-3:
+            kept["out"] = slow_product(rows, weight)
+        kept["at"] = time.perf_counter()
+        return kept["out"]
+
+    return work
+
+
+@pytest.mark.parametrize(("made", "outcome"), [(slow_after_a_pause, Outcome.FAIL), (lambda: slow_product, Outcome.PASS)])
+def test_what_a_slow_write_makes_compute_fails(made, outcome):
+    own, program = Slowly(slow_product), Slowly(made())
+    for one in (own, program):
+        one.remember()
+        one.step(None)
+    referee = Referee(clock=HostClock(lambda: None), reference=own)
+    referee.begin()
+    referee.look("arm", program, seed=100, calls=CALLS)
+    check = referee.check("arm", program, plain_s=1e-5)
+    assert check.outcome is outcome, check
+    assert ("computes only after a pause" in check.detail) is (outcome is Outcome.FAIL)
+
+
 def lazily_updating(rows, weight):
     """A step that leaves its weight as it is, unless the call came behind a pause."""
     late = time.perf_counter() - lazily_updating.at > 0.002

@@ -31,7 +31,7 @@ class Taken:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Write:
-    """A write into inputs in the middle of a sample, without a pause: `behind` of its calls come after it."""
+    """A write into inputs in a sample, without a pause: `behind` of its calls come after it, or none."""
 
     write: Callable[[], object]
     behind: int

@@ -363,6 +363,8 @@ class CudaClock:
                 flush()
             marks()
             step(marks if subject.parts else no_mark)
+        if not write.behind:
+            write.write()
         self._synchronize()
         return Taken(wall_s=(now() - begun) / calls)
 

@@ -46,6 +46,8 @@ The first is compared with the last: a cache may wait for the second.
 """
 SEEDS_S = 2.0
 """The limit of all these calls' time (s); a tenth of it without care."""
+CALLS_IN_A_ROW = 4
+"""The number of calls before the one that a write delays; too many, and the row's noise hides that call."""
 SCRAMBLE, NAP_S = 1 << 13, 0.001
 """The number of values to sort before each of them, so branch prediction forgets the values.
 
@@ -106,7 +108,7 @@ class Habits:
             before = coin.randint(1, min(MOST_AGAIN, most))
             return Row(before=before, again=before, seed=seed, whole=self.writes)
         before = int(most ** coin.random()) if coin.random() < SHORT_ROWS else coin.randint(1, most)
-        return Row(before=before, seed=seed, whole=self.writes)
+        return Row(before=max(before, min(2, most)), seed=seed, whole=self.writes)  # a row of one starts behind a pause
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -285,6 +287,33 @@ def fresh_over_known(clock: Clock, program: Program, state: Left | None, *, secr
         for copy in every:
             copy.resume()
     return min(times_s[True]) / min(times_s[False])
+
+
+def delayed_call(clock: Clock, program: Program, state: Left | None, *, secret: int) -> tuple[float, float]:
+    """Return the time (s) that a write before a call adds to it, and the time of a call in a row.
+
+    In half of the rows the write comes before the last call, in the others after it, so its own
+    time is in both. Other work on the machine only adds time, so the quickest rows are compared.
+    Zeros: the inputs cannot be written.
+    """
+    every = copies(program)
+    calls = (CALLS_IN_A_ROW + 1) * len(every)
+    times_s: dict[bool, list[float]] = {True: [], False: []}
+    if not all(hasattr(copy, "alter") for copy in every):
+        return 0.0, 0.0
+    for seed in range(secret, secret + 2 * ROUNDS):
+        for copy in every:
+            copy.refresh(seed, moved=False, state=state)
+        write, delays = _write(every, Row(seed=seed), 0), bool(seed % 2)
+        if write is not None:
+            behind = len(every) if delays else 0
+            times_s[delays].append(clock.take(program, calls=calls, write=Write(write=write, behind=behind)).wall_s * calls)
+        for copy in every:
+            copy.resume()
+    if not times_s[True] or not times_s[False]:
+        return 0.0, 0.0
+    row_s = min(times_s[False])
+    return (min(times_s[True]) - row_s) / len(every), row_s / calls
 
 
 def first_over_third(clock: Clock, program: Program, state: Left | None, *, secret: int, careful: bool) -> float:

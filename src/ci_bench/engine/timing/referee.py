@@ -30,6 +30,7 @@ from torch import Tensor
 from ci_bench.engine.timing.clock import Clock
 from ci_bench.engine.timing.fence import close
 from ci_bench.engine.timing.looks import (
+    CALLS_IN_A_ROW,
     MOST_PAUSE_S,
     PAUSE_S,
     ROUNDS,
@@ -37,8 +38,10 @@ from ci_bench.engine.timing.looks import (
     Habits,
     Left,
     Look,
+    Row,
     copied_aside,
     copies,
+    delayed_call,
     differing,
     first_over_third,
     fresh_over_known,
@@ -75,6 +78,8 @@ SLOWER_WHEN_FRESH = 2.0
 """The largest ratio of calls' times on fresh and known inputs, relative to the reference's."""
 CONFIRMED = 2
 """The number of series of calls in turns that must all be that slow."""
+PUT_OFF = 0.25
+"""The least share of the reference's call that a pause must add to a call, to show that it was put off."""
 SLOWER_AT_FIRST = 1.15
 """The largest ratio of first to third call on fresh values, relative to the reference's own."""
 GLANCED = 1.1
@@ -84,6 +89,8 @@ SUSPECT = 1.5
 
 Fresh and known inputs are then timed in turns.
 """
+MORE_LOOKS = 6
+"""Looks at an arm under suspicion, whose write was perhaps too late in the first ones."""
 MORE_CALLS = 5
 """Calls of a fresh build between two looks that must agree.
 
@@ -286,13 +293,14 @@ class Referee:
     def keeps_state(self, seed: int) -> bool:
         """Return whether the reference gives other results after more calls.
 
-        Seed and start are the same. In the same memory each time: code that remembers results gives
-        the same ones there, and that does not count as state.
+        Seed and start are the same, and each look follows a pause. In the same memory each time: code
+        that remembers results gives the same ones there, and that does not count as state.
         """
-        first = take_look(self.clock, self.reference, seed, moved=False, state=self.start)
+        paused = partial(take_look, self.clock, self.reference, seed, row=Row(before=1), pause_s=self.pause_s)
+        first = paused(moved=False, state=self.start)
         for _ in range(MORE_CALLS):
             self.reference.step(no_mark)
-        last = take_look(self.clock, self.reference, seed, moved=False, state=self.start)
+        last = paused(moved=False, state=self.start)
         if first.raised or last.raised:
             return True
         return self._coarsely(last.left[0], first.left[0]).outcome is Outcome.FAIL
@@ -302,7 +310,7 @@ class Referee:
         worst = max(answers, key=lambda one: ORDER.index(one.outcome))
         slow = min((look.wall_s for look in looks if not look.raised), default=0.0) > SUSPECT * plain_s
         if worst.outcome is not Outcome.FAIL:
-            worst = (self._remembering(program, secret=looks[0].seed) if slow else None) or worst
+            worst = (self._suspected(program, secret=looks[0].seed) if slow else None) or worst
         if worst.outcome is Outcome.PASS:
             worst = self._remembering_parts(program, secret=looks[0].seed) or worst
         if worst.outcome is not Outcome.PASS:
@@ -459,6 +467,40 @@ class Referee:
                 return None
         detail = f"a call takes {ratio:.1f} times as long on fresh inputs as on known ones, and the reference's {usual:.1f} times"
         return _Answer.fails(f"{detail}: what was timed remembers results")
+
+    def _suspected(self, program: Program, *, secret: int) -> _Answer | None:
+        """Check an arm whose looks took longer than its samples, by each way to be quick without computing."""
+        ways = (self._looked_again, self._remembering, self._putting_off)
+        return next((found for way in ways if (found := way(program, secret=secret))), None)
+
+    def _looked_again(self, program: Program, *, secret: int) -> _Answer | None:
+        """Check more looks of rows whose write may have been late, so that the arm noticed it."""
+        coin = random.Random(secret)  # noqa: S311 - it spreads a seed that was drawn as a secret
+        habits = habits_of(self.clock, program, self.start, seed=coin.getrandbits(31) + 1)
+        for _ in range(MORE_LOOKS if habits.written else 0):
+            row, seed = habits.row(coin, CALLS_IN_A_ROW), coin.getrandbits(31) + 1
+            found = self._judged(take_look(self.clock, program, seed, moved=False, state=self.start, row=row))
+            if found.outcome is Outcome.FAIL:
+                return found
+        return None
+
+    def _putting_off(self, program: Program, *, secret: int) -> _Answer | None:
+        """Check if a call computes only after a pause, and returns something else in a row of calls.
+
+        Such code recomputes when a write delays its call. The reference is delayed as much. A fresh
+        build puts off as much as the arm, so nothing follows from it.
+        """
+        if self.itself:
+            return None
+        for series in range(1, 1 + CONFIRMED):
+            begin = partial(delayed_call, state=self.start, secret=secret + series * 2 * ROUNDS)
+            (added_s, call_s), (usually_s, reference_s) = (begin(self.clock, one) for one in (program, self.reference))
+            usual = 1.0 + max(0.0, usually_s) / reference_s if reference_s else 1.0
+            ratio = 1.0 + added_s / call_s if call_s else 1.0
+            if ratio <= SLOWER_WHEN_FRESH * usual or added_s <= PUT_OFF * reference_s:
+                return None
+        detail = f"a call takes {added_s:.2g} s longer after a short pause than in a row of calls, where it takes {call_s:.2g} s"
+        return _Answer.fails(f"{detail}: what was timed computes only after a pause")
 
     def _remembering_parts(self, program: Program, *, secret: int) -> _Answer | None:
         """Check if the first call on fresh values takes longer than the third.

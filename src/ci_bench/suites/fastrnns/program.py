@@ -7,7 +7,6 @@ latency, less one steady step.
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -21,7 +20,7 @@ from ci_bench.suites.fastrnns.networks import Network
 from ci_bench.suites.fastrnns.options import Job
 from ci_bench.suites.fastrnns.plan import BACKWARD, FORWARD
 from ci_bench.suites.fastrnns.variants import Form
-from ci_bench.suites.freshness import GRADIENTS, WEIGHTS, State, part_of, write_all
+from ci_bench.suites.freshness import GRADIENTS, WEIGHTS, State, part_of, prepared_write
 from ci_bench.suites.numerics import shaken as shake
 
 SETTLING_ROUNDS = 4
@@ -126,7 +125,7 @@ class TimedProgram:
         fresh = {str(place): _drawn_like(part, generator) for place, part in enumerate(parts)}
         if shaken:
             fresh = shake(fresh, self.epsilon, torch.Generator().manual_seed(shaken))
-        return partial(write_all, list(zip(parts, fresh.values(), strict=True)))
+        return prepared_write(list(zip(parts, fresh.values(), strict=True)))
 
     def results(self) -> State:
         """The results of one more round.

@@ -10,7 +10,6 @@ does not compute from its current inputs is then wrong. `constant` tensors stay 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import GeneratorType
 from typing import Any
 
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ci_bench.suites.digests import checksum
-from ci_bench.suites.freshness import part_of, set_aside, write_all
+from ci_bench.suites.freshness import part_of, prepared_write, set_aside
 from ci_bench.suites.functions.declaring import Benchmark, building
 from ci_bench.suites.functions.drawing import BadBenchmark, Draw, Drawing, Given
 from ci_bench.suites.functions.results import differentiable, named_outputs, plain_tensors
@@ -184,7 +183,7 @@ class Built:
                 continue
             part = tensor.data if whole else tensor.data[part_of(tensor, coin, independent=True)]
             pairs.append((part, draw.tensor(place, replace(given, shape=tuple(part.shape)))))
-        return partial(write_all, pairs) if pairs else None
+        return prepared_write(pairs) if pairs else None
 
     def restore(self) -> None:
         """Write the values back that were kept."""
