@@ -474,7 +474,7 @@ class Referee:
         return next((found for way in ways if (found := way(program, secret=secret))), None)
 
     def _looked_again(self, program: Program, *, secret: int) -> _Answer | None:
-        """Check more looks of rows whose write may have been late, so that the arm noticed it."""
+        """Check more looks: the arm may have noticed a late write in the first ones."""
         coin = random.Random(secret)  # noqa: S311 - it spreads a seed that was drawn as a secret
         habits = habits_of(self.clock, program, self.start, seed=coin.getrandbits(31) + 1)
         for _ in range(MORE_LOOKS if habits.written else 0):
