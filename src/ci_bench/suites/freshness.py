@@ -28,6 +28,8 @@ HALVES: tuple[Callable[[int], slice], ...] = (
     lambda _: slice(None, None, 2),
 )
 """Halves of a number of rows, to be blank if results of all rows say little about each."""
+MOVE = ctypes.memmove
+"""Held from the start, so that replacing it in `ctypes` announces no look."""
 _ALIGNMENT = 64
 """Bytes of alignment of torch's allocations on the host."""
 _FEW = 1024
@@ -198,7 +200,7 @@ def prepared_write(pairs: Sequence[tuple[Tensor, Tensor]]) -> Callable[[], None]
     """
     fast = [(target, value.to(target.dtype).contiguous()) for target, value in pairs if _is_movable(target)]
     slow = [pair for pair in pairs if not _is_movable(pair[0])]
-    moves = [partial(ctypes.memmove, to.data_ptr(), value.data_ptr(), to.numel() * to.element_size()) for to, value in fast]
+    moves = [partial(MOVE, to.data_ptr(), value.data_ptr(), to.numel() * to.element_size()) for to, value in fast]
     return partial(_write_all, moves, slow, fast)
 
 

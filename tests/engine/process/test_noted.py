@@ -20,7 +20,7 @@ from ci_bench.engine.timing import referee  # noqa: E402
 from ci_bench.engine.timing.clock import HostClock  # noqa: E402
 from ci_bench.records.metrics import STEP_TIME  # noqa: E402
 from ci_bench.records.results import Outcome  # noqa: E402
-from ci_bench.suites import draws, numerics, randomness  # noqa: E402
+from ci_bench.suites import draws, freshness, numerics, randomness  # noqa: E402
 from ci_bench.suites.functions import declaring, verify  # noqa: E402
 
 pytestmark = pytest.mark.engine
@@ -119,6 +119,8 @@ OF_OTHERS = {
     "statistics.median": (statistics, "median"),
     "numpy.random.seed": (np.random, "seed"),
     "random.seed": (random, "seed"),
+    "random.Random.getrandbits": (random.Random, "getrandbits"),
+    "random.Random.random": (random.Random, "random"),
     "json.dumps": (json, "dumps"),
     "math.isfinite": (math, "isfinite"),
     "torch.equal": (torch, "equal"),
@@ -126,6 +128,9 @@ OF_OTHERS = {
     "torch.random.manual_seed": (torch.random, "manual_seed"),
     "torch.Tensor.__eq__": (torch.Tensor, "__eq__"),
     "torch.Tensor.to": (torch.Tensor, "to"),
+    "torch.Tensor.__getitem__": (torch.Tensor, "__getitem__"),
+    "torch.Tensor.data": (torch.Tensor, "data"),
+    "torch.utils._pytree.tree_leaves": (torch.utils._pytree, "tree_leaves"),
     "builtins.max": (builtins, "max"),
     "builtins.float": (builtins, "float"),
 }
@@ -139,6 +144,12 @@ def test_replaced_library_function_is_named(name, monkeypatch):
     found = made.replaced_of_others()
     monkeypatch.undo()
     assert found == [name]
+
+
+def test_each_function_of_looks_is_noted():
+    """What a write before a look calls, and samples do not, would announce the look."""
+    assert freshness.MOVE is ctypes.memmove
+    assert any(name.endswith("freshness.MOVE") for name in noted.current().own)
 
 
 def test_the_functions_of_a_clock_are_noted():

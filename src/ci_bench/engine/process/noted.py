@@ -59,6 +59,7 @@ LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "torch.random": ("manual_seed",),
     "torch.cuda": ("synchronize",),
     "torch.testing": ("assert_close",),
+    "torch.utils._pytree": ("tree_flatten", "tree_leaves", "tree_map", "tree_unflatten"),
     "safetensors.torch": ("save_file",),
 }
 """Names in their defining modules.
@@ -69,9 +70,12 @@ among them: tools that freeze time replace those legitimately (`engine.timing.fe
 OF_TENSORS = (
     *("abs", "add", "all", "allclose", "aminmax", "any", "clone", "copy_", "count_nonzero"),
     *("cpu", "detach", "double", "eq", "equal", "isfinite", "isnan", "item", "max", "mul"),
+    *("contiguous", "data", "data_ptr", "is_contiguous"),
     *("nan_to_num", "numel", "sub", "to", "tolist", "__abs__", "__add__", "__bool__", "__eq__"),
-    *("__float__", "__ge__", "__gt__", "__le__", "__lt__", "__mul__", "__ne__", "__sub__"),
+    *("__float__", "__ge__", "__getitem__", "__gt__", "__le__", "__lt__", "__mul__", "__ne__", "__sub__"),
 )
+OF_RANDOM = ("choice", "getrandbits", "randint", "random", "shuffle")
+"""Methods of `random.Random`: a referee draws its rows with them, so a replaced one would announce a look."""
 BUILTINS = (
     *("abs", "all", "any", "bool", "bytes", "dict", "enumerate", "filter", "float"),
     *("frozenset", "getattr", "hasattr", "id", "int", "isinstance", "issubclass", "iter"),
@@ -254,6 +258,8 @@ def _others() -> Iterator[tuple[str, object]]:
     for module, names in LIBRARIES.items():
         if (loaded := sys.modules.get(module)) is not None:
             yield from ((f"{module}.{name}", vars(loaded).get(name)) for name in names if name in vars(loaded))
+    if (random := sys.modules.get("random")) is not None:
+        yield from ((f"random.Random.{name}", getattr_static(random.Random, name)) for name in OF_RANDOM)
     if (torch := sys.modules.get("torch")) is not None:
         yield from ((f"torch.Tensor.{name}", getattr_static(torch.Tensor, name)) for name in OF_TENSORS)
 
