@@ -116,9 +116,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = [one for one in all_programs() if given.suite in {None, one.suite} and given.only in one.name]
     results: list[Result] = []
     for number, group in enumerate(groups(chosen, given.at_once)):
-        repository = given.folder / f"trial-{number}"
+        repository, out = (given.folder.resolve() / f"{name}-{number}" for name in ("trial", "out"))
         make_repository(repository, group)
-        exit_code, comparison = gate(repository, given.folder / f"out-{number}")
+        exit_code, comparison = gate(repository, out)
         results += [read(program, exit_code, comparison) for program in group]
         sys.stderr.writelines(f"{' | '.join(one.row().values())}\n" for one in results[-len(group) :])
     rows = [result.row() for result in results]

@@ -15,6 +15,8 @@ from ci_bench.records.results import Outcome  # noqa: E402
 
 pytestmark = pytest.mark.engine
 CALLS = 64
+LONG_S = 0.008
+"""Longer than another process has a core, mostly."""
 
 
 def looked_at(work, reference=torch.mm, *, looks=4, **fields):
@@ -105,29 +107,37 @@ def test_what_does_not_compute_every_call_fails(name):
 
 
 class Slowly(Rows):
-    """Writes into its inputs take long, as beside a busy machine: code that computes after a pause sees them."""
+    """Writes into its inputs take long, as on a busy machine: code that computes after a pause sees them.
+
+    Every `spared`-th write is quick.
+    """
+
+    spared, writes = 0, 0
 
     def alter(self, seed, *, shaken=0, whole=False):
         write = super().alter(seed, shaken=shaken, whole=whole)
+        self.writes += 1
+        late = not self.spared or self.writes % self.spared
 
         def slowly():
             write()
-            time.sleep(0.002)
+            if late:
+                time.sleep(LONG_S)
 
         return slowly
 
 
 def slow_product(rows, weight):
-    time.sleep(0.002)
+    time.sleep(LONG_S)
     return torch.mm(rows, weight)
 
 
 def slow_after_a_pause():
-    """A slow product that is computed only when a millisecond has passed since the last call."""
+    """A slow product that is computed only when some time has passed since the last call."""
     kept = {"at": 0.0, "out": None}
 
     def work(rows, weight):
-        if time.perf_counter() - kept["at"] > 1e-3:
+        if time.perf_counter() - kept["at"] > LONG_S / 2:
             kept["out"] = slow_product(rows, weight)
         kept["at"] = time.perf_counter()
         return kept["out"]
@@ -147,6 +157,20 @@ def test_what_a_slow_write_makes_compute_fails(made, outcome):
     check = referee.check("arm", program, plain_s=1e-5)
     assert check.outcome is outcome, check
     assert ("computes only after a pause" in check.detail) is (outcome is Outcome.FAIL)
+
+
+def test_a_write_that_is_quick_now_and_then_finds_it():
+    own, program = Slowly(slow_product), Slowly(slow_after_a_pause())
+    program.spared = 3
+    for one in (own, program):
+        one.remember()
+        one.step(None)
+    referee = Referee(clock=HostClock(lambda: None), reference=own)
+    referee.begin()
+    referee.look("arm", program, seed=100, calls=CALLS)
+    check = referee.check("arm", program, plain_s=1e-5)
+    assert check.outcome is Outcome.FAIL, check
+    assert "differs from the reference" in check.detail
 
 
 def lazily_updating(rows, weight):

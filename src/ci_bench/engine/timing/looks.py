@@ -289,31 +289,42 @@ def fresh_over_known(clock: Clock, program: Program, state: Left | None, *, secr
     return min(times_s[True]) / min(times_s[False])
 
 
-def delayed_call(clock: Clock, program: Program, state: Left | None, *, secret: int) -> tuple[float, float]:
-    """Return the time (s) that a write before a call adds to it, and the time of a call in a row.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Delay:
+    """Times (s) of calls in a row: of one, and what a write before the last one adds, at least and usually."""
+
+    call_s: float = 0.0
+    least_s: float = 0.0
+    usual_s: float = 0.0
+
+
+def delayed_call(clock: Clock, program: Program, state: Left | None, *, secret: int) -> Delay:
+    """Measure the time that a write before a call adds to it.
 
     In half of the rows the write comes before the last call, in the others after it, so its own
-    time is in both. Other work on the machine only adds time, so the quickest rows are compared.
-    Zeros: the inputs cannot be written.
+    time is in both. A call before each row takes the effects of its preparation. Other work on the
+    machine only adds time, so the quickest rows are compared, and medians. Zeros: the inputs cannot be written.
     """
     every = copies(program)
     calls = (CALLS_IN_A_ROW + 1) * len(every)
     times_s: dict[bool, list[float]] = {True: [], False: []}
     if not all(hasattr(copy, "alter") for copy in every):
-        return 0.0, 0.0
+        return Delay()
     for seed in range(secret, secret + 2 * ROUNDS):
         for copy in every:
             copy.refresh(seed, moved=False, state=state)
         write, delays = _write(every, Row(seed=seed), 0), bool(seed % 2)
         if write is not None:
             behind = len(every) if delays else 0
+            clock.take(program, calls=len(every))
             times_s[delays].append(clock.take(program, calls=calls, write=Write(write=write, behind=behind)).wall_s * calls)
         for copy in every:
             copy.resume()
     if not times_s[True] or not times_s[False]:
-        return 0.0, 0.0
-    row_s = min(times_s[False])
-    return (min(times_s[True]) - row_s) / len(every), row_s / calls
+        return Delay()
+    late, plain = (sorted(times_s[delays]) for delays in (True, False))
+    added = [(one - other) / len(every) for one, other in zip(late, plain, strict=True)]
+    return Delay(call_s=plain[0] / calls, least_s=added[0], usual_s=added[ROUNDS // 2])
 
 
 def first_over_third(clock: Clock, program: Program, state: Left | None, *, secret: int, careful: bool) -> float:
