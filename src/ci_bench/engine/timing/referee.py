@@ -90,7 +90,7 @@ SUSPECT = 1.5
 
 Fresh and known inputs are then timed in turns.
 """
-MORE_LOOKS = 6
+MORE_LOOKS = 12
 """Looks at an arm under suspicion, whose write was perhaps too late in the first ones."""
 MORE_CALLS = 5
 """Calls of a fresh build between two looks that must agree.

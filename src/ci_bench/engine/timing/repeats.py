@@ -5,7 +5,8 @@ A race shows as a digest that differs. Imports torch.
 A look sees one call, and a fault in one call of twenty is in one look of twenty. So after each
 turn, outside the clock, a digest of the results of the last sample's last call is compared with the
 digests from before the first turn. Once the clock has stopped, more calls follow. They take at most
-1 % of the launch's time, or 0.1 s. A program that learns, draws random numbers or writes its inputs
+1 % of the launch's time, or 0.1 s, of a core: waiting for it counts a quarter, so that a busy
+machine finds as much. A program that learns, draws random numbers or writes its inputs
 is reset before each of those calls, and has no digests after turns. Results that differ by more
 than half of the digits are copied, and `referee` judges them: sums in any order are not a fault.
 """
@@ -44,6 +45,8 @@ SHARE_OF_SAMPLES = 0.01
 """The share of the samples' time that digests after turns may take."""
 SHARE_OF_LAUNCH, LEAST_S = 0.01, 0.1
 """The share of a launch's time that the calls after the clock may take, for each arm, and the least (s)."""
+WAITING = 4.0
+"""Seconds of waiting for a core that count as one of using it."""
 
 Digest = tuple[tuple[str, str, tuple[int, ...], int], ...]
 
@@ -172,7 +175,8 @@ class Repeats:
         if own is None:
             return
         every = cast("Sequence[Altered]", copies(program))
-        until_s = time.perf_counter() + max(LEAST_S, SHARE_OF_LAUNCH * (time.perf_counter() - self.begun_s))
+        begun_s, used_s = time.perf_counter(), time.thread_time()
+        limit_s = max(LEAST_S, SHARE_OF_LAUNCH * (begun_s - self.begun_s))
         try:
             for copy in every:
                 copy.resume()
@@ -184,7 +188,7 @@ class Repeats:
                 for _ in every:
                     self.clock.call(program)
                 own.see(every)
-                if time.perf_counter() > until_s:
+                if max(time.thread_time() - used_s, (time.perf_counter() - begun_s) / WAITING) > limit_s:
                     break
         except Exception:  # noqa: BLE001 - benchmarked code may raise anything; looks report it
             del self.arms[arm]
