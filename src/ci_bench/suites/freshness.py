@@ -29,7 +29,7 @@ HALVES: tuple[Callable[[int], slice], ...] = (
 )
 """Halves of a number of rows, to be blank if results of all rows say little about each."""
 MOVE = ctypes.memmove
-"""Held from the start, so that replacing it in `ctypes` announces no look."""
+"""Held from the start: replacing it in `ctypes` announces no look."""
 _ALIGNMENT = 64
 """Bytes of alignment of torch's allocations on the host."""
 _FEW = 1024

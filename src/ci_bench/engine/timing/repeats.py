@@ -5,8 +5,8 @@ A race shows as a digest that differs. Imports torch.
 A look sees one call, and a fault in one call of twenty is in one look of twenty. So after each
 turn, outside the clock, a digest of the results of the last sample's last call is compared with the
 digests from before the first turn. Once the clock has stopped, more calls follow. They take at most
-1 % of the launch's time, or 0.1 s, of a core: waiting for it counts a quarter, so that a busy
-machine finds as much. A program that learns, draws random numbers or writes its inputs
+1 % of the launch's time, or 0.1 s, of a core. Waiting for one counts a quarter, or a busy machine
+would find less. A program that learns, draws random numbers or writes its inputs
 is reset before each of those calls, and has no digests after turns. Results that differ by more
 than half of the digits are copied, and `referee` judges them: sums in any order are not a fault.
 """
