@@ -62,8 +62,8 @@ def evidence_of(seen, said, *, name="step_time", parts=False):
     )
 
 
-def account(seen, said, *, flushed=False, calls=CALLS, **kind):
-    times = TurnTimes(arms=("plain",), sightings=seen, calls=(calls,), flushed=flushed)
+def account(seen, said, *, flushed=False, calls=CALLS, load=0.0, **kind):
+    times = TurnTimes(arms=("plain",), sightings=seen, calls=(calls,), flushed=flushed, load=load)
     return times.accounts(evidence_of(seen, said, **kind))
 
 
@@ -100,6 +100,18 @@ def test_a_clock_at_half_speed_is_told_with_and_without_a_base(sample_s, gap):
         assert (check.name, check.arm, check.outcome, check.informative) == ("witnessed", "plain", Outcome.FAIL, False)
         assert "the worker's wall clock counted" in check.detail
         assert "unaccounted for" in check.detail
+
+
+def test_without_a_base_nobody_is_accused_on_a_crowded_machine():
+    """Ten processes a core left gaps like these in nearly every turn of an honest clock."""
+    said = turns(0.04, lambda coin: coin.uniform(0.006, 0.06), seed=5)
+    crowded, quiet = judged(account(*said, load=10.0)), judged(account(*said))
+    assert (crowded.outcome, quiet.outcome) == (Outcome.UNKNOWN, Outcome.FAIL)
+    assert "10 processes a core" in crowded.detail
+
+    lie = turns(0.04, lie=slow(0.5), seed=5)
+    base = account(*turns(0.04, seed=7), load=10.0)
+    assert judged(account(*lie, load=10.0), base).outcome is Outcome.FAIL
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ owns the progress messages, the fallback if two sides do not fit into memory tog
 
 import logging
 import math
+import os
 import random
 import shutil
 import time
@@ -471,7 +472,8 @@ class Stages:
                 if evidence is not None:
                     flushed = self.options.flush_l2 and device.get(name) == "cuda"
                     seen = played.sightings.get(name, ())
-                    times = TurnTimes(arms=job.stage.arms, sightings=seen, calls=played.calls, flushed=flushed)
+                    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+                    times = TurnTimes(arms=job.stage.arms, sightings=seen, calls=played.calls, flushed=flushed, load=load)
                     accounts[name], witnesses[name] = times.accounts(evidence), Witness(flushed=flushed)
         launches = self._accounts.setdefault(f"{job.case.id}/{job.stage.arms}", [])
         launches.append(accounts)

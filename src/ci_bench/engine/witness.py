@@ -52,6 +52,8 @@ TURNS_ALONE = 12
 
 A busy machine leaves small ones as well, so it causes no accusation.
 """
+MOST_LOAD_ALONE = 5.0
+"""The largest load per core at which gaps are known to keep that allowance; above it, they may not."""
 MARKS_S = 0.01
 """The allowance per sample for reading the 2,048 events of a GPU's parts."""
 TELLING = 0.3
@@ -82,8 +84,8 @@ class Account:
     """The gaps (s per sample) of one arm's turns in one launch, by one clock.
 
     A gap is the part of the parent's time that no sample explains. `sample_s` is the median sample,
-    `reported_s` and `elapsed_s` the sums over the turns that count. `fault` is the reason that
-    makes the series impossible, whatever the gaps are.
+    `reported_s` and `elapsed_s` the sums over the turns that count. `load` is the machine's,
+    per core. `fault` is the reason that makes the series impossible, whatever the gaps are.
     """
 
     arm: str
@@ -93,6 +95,7 @@ class Account:
     reported_s: float = 0.0
     elapsed_s: float = 0.0
     marked: bool = False
+    load: float = 0.0
     fault: str = ""
 
     def joined(self, later: "Account") -> "Account":
@@ -105,6 +108,7 @@ class Account:
             sample_s=weighted_s / turns if turns else 0.0,
             reported_s=self.reported_s + later.reported_s,
             elapsed_s=self.elapsed_s + later.elapsed_s,
+            load=max(self.load, later.load),
             fault=self.fault or later.fault,
         )
 
@@ -118,13 +122,15 @@ class TurnTimes:
     """The parent's record of one side's turns of one case in one launch.
 
     `calls` of each arm make a sample. `flushed`: each call was timed twice, behind a flush of the
-    cache each time, which takes additional time.
+    cache each time, which takes additional time. `load` is the number of runnable processes per
+    core.
     """
 
     arms: Sequence[str]
     sightings: Sequence[Sighting]
     calls: Sequence[int]
     flushed: bool = False
+    load: float = 0.0
 
     def accounts(self, evidence: Evidence) -> Accounts:
         """The account of each arm and clock that the evidence has a series of."""
@@ -157,6 +163,7 @@ class TurnTimes:
             reported_s=sum(reported_s for _, reported_s in counted),
             elapsed_s=sum(turn.elapsed_s for turn, _ in counted),
             marked=marked,
+            load=self.load,
             fault=fault,
         )
 
@@ -209,6 +216,8 @@ class Witness:
         sums = f"the worker's {account.clock} clock counted {account.reported_s:.3g} s where {account.elapsed_s:.3g} s went by"
         if base is None and self.flushed:
             return Outcome.UNKNOWN, f"{sums}: cache flushes are included, and without base their time is unknown"
+        if base is None and account.load > MOST_LOAD_ALONE:
+            return Outcome.UNKNOWN, f"{sums}: with {account.load:.0f} processes a core no gap can be told from waiting"
         if _disagrees(account, base):
             return Outcome.FAIL, f"{sums}: {_unexplained(account, base)}"
         return _bounded(account, base, sums)
