@@ -265,3 +265,14 @@ def test_a_driver_that_is_unloaded_between_processes_is_advised_against(monkeypa
     assert "power limit 500 W, ECC off" in finding.found
     assert "not in persistence mode" in finding.advice
     assert "`nvidia-smi --persistence-mode=1`" in finding.advice
+
+
+def test_settings_and_variables_of_a_gpu_are_reported(monkeypatch):
+    _versions(monkeypatch)
+    monkeypatch.setattr(doctor.vendors, "look", tuple)
+    settings = {"gpu_persistence": False, "gpu_chosen_mhz": 1410, "env_NVIDIA_TF32_OVERRIDE": "1"}
+    monkeypatch.setattr(doctor, "_probe", lambda *_: GPU | settings)
+    _, gpu, variables = doctor._torch({})
+    assert gpu.found.endswith("persistence mode off, SM clock set to 1410 MHz")
+    assert (variables.found, variables.usable) == ("NVIDIA_TF32_OVERRIDE=1", True)
+    assert "not comparable" in variables.advice

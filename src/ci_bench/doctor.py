@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ci_bench import __version__
+from ci_bench.engine.machine.probe import SWITCH
 from ci_bench.engine.process.addresses import started_alike
 from ci_bench.engine.process.environ import worker_environment
 from ci_bench.engine.process.launch import Launcher, make_folder
@@ -179,6 +180,15 @@ def _torch(environ: Mapping[str, str]) -> Iterator[Finding]:
             return
     yield Finding(name="worker", found=f"torch {identity.get('torch')} starts, {identity.get('threads')} threads")
     yield _gpu(identity) if identity.get("device") == "cuda" else _no_gpu(identity)
+    yield from _switches(identity)
+
+
+def _switches(identity: Mapping[str, Fact]) -> Iterator[Finding]:
+    """List the variables that change numbers or times, if any is set."""
+    values = {name.removeprefix(SWITCH): value for name, value in identity.items() if name.startswith(SWITCH)}
+    if values:
+        advice = "they change numbers or times, and runs with other values are not comparable; unset those that are not intended"
+        yield Finding(name="variables", found=", ".join(f"{name}={value}" for name, value in values.items()), advice=advice)
 
 
 def _gpu(identity: Mapping[str, Fact]) -> Finding:
@@ -194,6 +204,9 @@ def _gpu_settings(identity: Mapping[str, Fact]) -> str:
     limit, ecc = identity.get("gpu_power_limit_w"), identity.get("gpu_ecc")
     words = [f"power limit {float(limit):.0f} W"] if limit is not None else []
     words += [f"ECC {'on' if ecc else 'off'}"] if ecc is not None else []
+    loaded, chosen = identity.get("gpu_persistence"), identity.get("gpu_chosen_mhz")
+    words += [f"persistence mode {'on' if loaded else 'off'}"] if loaded is not None else []
+    words += [f"SM clock set to {chosen} MHz"] if chosen is not None else []
     cards = [card for found in vendors.look() for card in found.cards]
     words += ["divided"] if any(card.divided for card in cards) else []
     return "".join(f", {word}" for word in words)

@@ -53,6 +53,7 @@ def test_it_runs_through_in_a_minute_and_nothing_is_wrong(tmp_path):
         (Script(spells=(Spell(sm_mhz=750, reasons=THROTTLED, celsius=91),)), "clocks", "fail", "slowed down"),
         (Script(refuses_capture=True), "capture", "unknown", "called plainly"),
         (Script(failing=("nvmlDeviceGetTotalEnergyConsumption",)), "energy", "unknown", "no figure"),
+        (Script(persistent=False), "device", "pass", "driver unloads"),
         (Script(compute_mode=3), "device", "unknown", "one after the other"),
         (Script(compute_mode=3), "hand_over", "unknown", "one after the other"),
         (Script(failing=("nvmlInit",)), "device", "unknown", "will not be noticed"),

@@ -12,8 +12,11 @@ from ci_bench.gpus.vendors import VENDORS
 STATE = {
     "driver": "9.8.7", "sm_mhz": 1234, "memory_mhz": 2345, "power_w": 412.345, "power_limit_w": 650.0, "energy_j": 98_765.432,
     "temperature_c": 61, "ecc": True, "thermal_s": 1.5, "bytes_by_pid": {7: 3 << 30, 8: None},
+    "chosen_mhz": 1410, "persistence": True, "near_cores": frozenset({0, 3, 64, 130}),
 }  # fmt: skip
-NOTHING = STATE | {"power_w": 0.0, "energy_j": 0.0, "temperature_c": 0, "ecc": False, "thermal_s": 0.0, "bytes_by_pid": {}}
+NOTHING = STATE | {"power_w": 0.0, "energy_j": 0.0, "temperature_c": 0, "ecc": False, "thermal_s": 0.0, "bytes_by_pid": {}} | {
+    "persistence": False, "near_cores": frozenset(),
+}  # fmt: skip
 QUESTIONS = sorted(name for name in vars(Gpu) if not name.startswith("_") and name != "close")
 WORDS = sorted(Vendor.__annotations__)
 
@@ -40,6 +43,11 @@ def nought_and_nobody_are_answers(subject):
     told = ask(subject, *QUESTIONS)
     assert {name: told[name] for name in NOTHING} == NOTHING
     assert (told["reasons"], told["pids"]) == ((), frozenset())
+
+
+def a_usual_clock_is_nobodys_choice(subject):
+    subject.set(STATE | {"chosen_mhz": None})
+    assert ask(subject, "chosen_mhz") == {"chosen_mhz": None}
 
 
 def processes_are_the_same_by_either_question(subject):
@@ -120,6 +128,7 @@ def its_names_are_words(subject):
 CLAUSES = [
     answers_are_in_the_units_of_their_names,
     nought_and_nobody_are_answers,
+    a_usual_clock_is_nobodys_choice,
     processes_are_the_same_by_either_question,
     what_goes_unanswered_is_none,
     each_cause_of_low_clocks_is_known,
@@ -154,6 +163,9 @@ DEFECTS = {
         "TotalEnergyConsumption(self._handle) / 1000", "TotalEnergyConsumption(self._handle) / 1000 or None",
     ),
     "whether it could correct errors": ("nvmlDeviceGetEccMode(self._chip)[0]", "nvmlDeviceGetEccMode(self._chip)[1]"),
+    "a mask in bytes": ("64 * place + bit for", "8 * place + bit for"),
+    "persistence as a number": ("bool(self._nvml.nvmlDeviceGetPersistenceMode", "int(self._nvml.nvmlDeviceGetPersistenceMode"),
+    "the usual clock is a chosen one": ("usual is None or chosen == usual", "usual is None"),
     "a list of processes": ("frozenset(int(process.pid)", "list(int(process.pid)"),
     "what is not known raises": ("    try:\n        return ask()\n    except Exception:", "    try:\n        return ask()\n    except KeyError:"),
     "heat is no heat": ("0x20: Reason(cause=Cause.THERMAL", "0x20: Reason(cause=Cause.OTHER"),

@@ -123,6 +123,7 @@ def test_the_probe_records_it_under_the_names_that_documents_have():
             "acme": "6.4.1",
             "gpu_power_limit_w": 750.0,
             "gpu_ecc": True,
+            "gpu_persistence": True,
         }.items()
     )
     assert told["condition"].items() >= {

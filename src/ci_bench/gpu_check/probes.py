@@ -120,6 +120,7 @@ def device(device: str) -> Figures:
     }
     cards = [card for found in vendors.look() for card in found.cards]
     figures["exclusive"] = next((card.exclusive for card in cards if card.uuid.endswith(uuid) and card.exclusive), None)
+    figures["keep_loaded"] = next((card.keep_loaded for card in cards if card.uuid.endswith(uuid) and card.keep_loaded), None)
     try:
         gpu = vendors.open_gpu(uuid)
     except GpuUnreachable as reason:

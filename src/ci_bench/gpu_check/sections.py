@@ -79,7 +79,9 @@ def _device(figures: Figures) -> Found:
     if figures.get("exclusive"):
         means = f"it is in {figures['exclusive']}: base and head are measured one after the other, which is slower and less sure"
         return Found(outcome=Outcome.UNKNOWN, found=found, means=means)
-    return Found(outcome=Outcome.PASS, found=found)
+    command = figures.get("keep_loaded")
+    means = f"the driver unloads between processes, and each first one waits for it: run `{command}` as root" if command else ""
+    return Found(outcome=Outcome.PASS, found=found, means=means)
 
 
 def _events(figures: Figures) -> Found:

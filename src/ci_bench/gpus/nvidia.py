@@ -40,6 +40,8 @@ EXCLUSIVE = {1: "compute mode EXCLUSIVE_THREAD", 3: "compute mode EXCLUSIVE_PROC
 A second one gets the error that the GPU is busy.
 """
 MOST_PARTS = 16
+MASK_WORDS = 64
+"""Of 64 bits each: 4096 cores, more than Linux allows on most machines."""
 PREFIXES = ("GPU-", "MIG-")
 """Of UUIDs: of a whole GPU, and of a part of one."""
 _NODE = re.compile(r"nvidia[0-9]+")
@@ -171,6 +173,27 @@ class NvmlGpu:
         """The power limit in force."""
         return _asked(lambda: self._nvml.nvmlDeviceGetEnforcedPowerLimit(self._chip) / 1000)
 
+    def chosen_mhz(self) -> int | None:
+        """The application clock if a user has changed it.
+
+        NVML has no question for clocks that `nvidia-smi --lock-gpu-clocks` locked: these only show in `sm_mhz` under load.
+        """
+        kind = _asked(lambda: self._nvml.NVML_CLOCK_SM)
+        chosen = _asked(lambda: int(self._nvml.nvmlDeviceGetApplicationsClock(self._chip, kind)))
+        usual = _asked(lambda: int(self._nvml.nvmlDeviceGetDefaultApplicationsClock(self._chip, kind)))
+        return None if usual is None or chosen == usual else chosen
+
+    def persistence(self) -> bool | None:
+        """Return whether persistence mode is on."""
+        return _asked(lambda: bool(self._nvml.nvmlDeviceGetPersistenceMode(self._chip)))
+
+    def near_cores(self) -> frozenset[int] | None:
+        """The cores that NVML calls ideal for the GPU, from a mask in words of 64 bits."""
+        words = _asked(lambda: list(self._nvml.nvmlDeviceGetCpuAffinity(self._chip, MASK_WORDS)))
+        if words is None:
+            return None
+        return frozenset(64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1)
+
     def energy_j(self) -> float | None:
         """Energy since the driver was loaded, in NVML's millijoules; Volta and newer, whole GPUs."""
         return _asked(lambda: self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1000)
@@ -259,7 +282,7 @@ def _card(nvml: Any, handle: Any) -> Card:
     parts = tuple(_parts(nvml, handle)) if divided else ()
     name = _asked(lambda: _text(nvml.nvmlDeviceGetName(handle)))
     mode = EXCLUSIVE.get(_asked(lambda: int(nvml.nvmlDeviceGetComputeMode(handle))) or 0, "")
-    unloaded = _asked(lambda: int(nvml.nvmlDeviceGetPersistenceMode(handle))) == 0
+    unloaded = NvmlGpu(nvml, handle).persistence() is False
     return Card(
         uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
         name=name or "",

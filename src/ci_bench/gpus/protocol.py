@@ -64,6 +64,15 @@ class Gpu(Protocol):
     def power_limit_w(self) -> float | None:
         """The power limit in force."""
 
+    def chosen_mhz(self) -> int | None:
+        """The clock of the multiprocessors that a user has set; `None` without one."""
+
+    def persistence(self) -> bool | None:
+        """Return whether the driver stays loaded without a process."""
+
+    def near_cores(self) -> frozenset[int] | None:
+        """The numbers of the host's cores that are closest to it."""
+
     def energy_j(self) -> float | None:
         """Return the energy since the driver was loaded: a counter that restarts with the driver.
 

@@ -34,12 +34,31 @@ def nvml(monkeypatch) -> FakeNvml:
 def test_nvml_tells_driver_and_condition(nvml) -> None:
     nvml.reasons = 0x4
     identity, condition = probe._gpu_facts(UUID.removeprefix("GPU-"))
-    assert identity == {"driver": "580.65.06", "gpu_power_limit_w": 700.0, "gpu_ecc": True}
+    assert identity == {"driver": "580.65.06", "gpu_power_limit_w": 700.0, "gpu_ecc": True, "gpu_persistence": True}
     assert condition == {
         "gpu_temperature_c": 61, "gpu_power_w": 412.345, "gpu_sm_mhz": 1980, "gpu_memory_mhz": 2619,
         "gpu_held_back_by": "sw_power_cap", "gpu_processes": 1,
     }  # fmt: skip
     assert nvml.opened == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "field"),
+    [
+        ("milliwatts_at_most", 500_000, "gpu_power_limit_w"),
+        ("ecc", 0, "gpu_ecc"),
+        ("persistent", 0, "gpu_persistence"),
+        ("chosen_mhz", 1410, "gpu_chosen_mhz"),
+    ],
+)
+def test_cards_with_other_settings_are_not_compared(nvml, setting, value, field) -> None:
+    def seen():
+        return Environment(identity=probe._gpu_facts(UUID)[0], condition={})
+
+    usual = seen()
+    assert find_mismatches(usual, seen()) == ()
+    setattr(nvml, setting, value)
+    assert [mismatch.field for mismatch in find_mismatches(usual, seen())] == [field]
 
 
 @pytest.mark.parametrize("error", [FakeNvml.NVMLError, FakeNvml.NVMLLibraryMismatchError])

@@ -24,15 +24,18 @@ Facts = dict[str, Fact]
 MOST_TROUBLE = 300
 SWITCHES = frozenset(
     {
-        "CUBLAS_WORKSPACE_CONFIG",
+        "CUDA_DEVICE_MAX_CONNECTIONS",
         "CUDA_LAUNCH_BLOCKING",
         "CUDA_MODULE_LOADING",
         "NVIDIA_TF32_OVERRIDE",
         "PYTORCH_ALLOC_CONF",
         "PYTORCH_CUDA_ALLOC_CONF",
+        "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
     }
 )
-FAMILIES = ("NCCL_", "TORCHINDUCTOR_", "TRITON_")
+FAMILIES = ("CUBLAS", "CUDNN_", "NCCL_", "TORCHINDUCTOR_", "TRITON_")
+SWITCH = "env_"
+"""The prefix of their names in an identity."""
 PLACES = frozenset({"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_HOME"})
 """Variables with the folders of caches. Each side has its own, and no number depends on them."""
 
@@ -99,7 +102,7 @@ def _torch_identity() -> Facts:
 def _switches(environ: Mapping[str, str]) -> Facts:
     """Return the variables that change numbers or times without a setting of torch showing it, by name."""
     chosen = (name for name in sorted(environ) if name in SWITCHES or name.startswith(FAMILIES))
-    return {f"env_{name}": environ[name][:MOST_TROUBLE] for name in chosen if name not in PLACES}
+    return {f"{SWITCH}{name}": environ[name][:MOST_TROUBLE] for name in chosen if name not in PLACES}
 
 
 def _rocm(version: object) -> Facts:
@@ -170,7 +173,12 @@ def _gpu_facts(uuid: str) -> tuple[Facts, Facts]:
         "gpu_held_back_by": None if reasons is None else spell(reasons),
         "gpu_processes": None if pids is None else len(pids),
     }
-    settings: Facts = {"gpu_power_limit_w": gpu.power_limit_w(), "gpu_ecc": gpu.ecc()}
+    settings: Facts = {
+        "gpu_power_limit_w": gpu.power_limit_w(),
+        "gpu_ecc": gpu.ecc(),
+        "gpu_persistence": gpu.persistence(),
+        "gpu_chosen_mhz": gpu.chosen_mhz(),
+    }
     identity: Facts = {"driver": gpu.driver()}
     identity |= {name: value for name, value in settings.items() if value is not None}
     gpu.close()
