@@ -1,5 +1,6 @@
 """Clocks on a machine whose time is scripted: what is timed, what isn't, and that each property fails for a planted defect."""
 
+import ctypes
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -28,9 +29,16 @@ def cuda_clock_of(module: ModuleType, cuda: FakeCuda, *, flush: bool = False, gr
     def overwrite() -> None:
         machine.log.append("flush")
         machine.kernel(FLUSH_S)
-        machine.cached = False
+        machine.cached = machine.pinned
 
-    return module.CudaClock(cuda, "cuda:0", flush=overwrite if flush else None, graphs=graphs, now=machine.read_clock)
+    def unpin() -> int:
+        machine.log.append("unpin")
+        machine.pinned = False
+        return 0
+
+    return module.CudaClock(
+        cuda, "cuda:0", flush=overwrite if flush else None, unpin=unpin, graphs=graphs, now=machine.read_clock
+    )
 
 
 def earlier_work(cuda: FakeCuda) -> None:
@@ -117,6 +125,33 @@ def every_call_is_cold_and_the_flush_is_in_neither_clock(module: ModuleType) -> 
     assert taken.wall_s == exactly(50e-6 + LAUNCH_S)
     assert taken.device_s == exactly(50e-6)
     assert program.calls == 2 * 16
+
+
+def what_a_step_pins_in_the_cache_is_cold_too(module: ModuleType) -> None:
+    cuda = FakeCuda()
+    program = Pinning(cuda, (20e-6, 30e-6))
+    taken = cuda_clock_of(module, cuda, flush=True).take(program, calls=16)
+    assert taken.wall_s == exactly(50e-6 + LAUNCH_S)
+    assert taken.device_s == exactly(50e-6)
+    assert "unpin" not in cuda.machine.log[cuda.machine.log.index("step") :][:2], "nothing is unpinned in the fence"
+
+
+def an_error_of_the_driver_is_told_of(module: ModuleType) -> None:
+    cuda = FakeCuda()
+    program = Steps(cuda, (20e-3, 30e-6))
+    for error, expected in ((0, []), (201, ["device_clock"])):
+        clock = module.CudaClock(cuda, "cuda:0", flush=lambda: None, unpin=lambda error=error: error, now=cuda.machine.read_clock)
+        clock.take(program, calls=2)
+        found = [check for check in clock.checks(program, arm="eager") if "persisting" in check.detail]
+        assert [check.name for check in found] == expected
+
+
+class Pinning(Steps):
+    """A program whose kernels pin what they read in the cache."""
+
+    def step(self, mark) -> None:
+        super().step(mark)
+        self.cuda.machine.pinned = True
 
 
 def parts_are_cold_too(module: ModuleType) -> None:
@@ -235,6 +270,8 @@ PROPERTIES = [
     short_parts_are_resolved_by_many_calls,
     a_part_of_the_host_alone_is_no_doubt_of_the_devices_clock,
     every_call_is_cold_and_the_flush_is_in_neither_clock,
+    what_a_step_pins_in_the_cache_is_cold_too,
+    an_error_of_the_driver_is_told_of,
     parts_are_cold_too,
     a_gpu_that_waits_for_the_host_is_told_of,
     a_hot_step_that_the_host_cannot_queue_in_time_is_told_of,
@@ -288,6 +325,9 @@ DEFECTS = {
     "flushes inside the fence": (COLD_FENCE, "            self._synchronize()\n            begun = now()\n            flush()\n"),
     "does not wait for the flush": (COLD_FENCE, "            flush()\n            begun = now()\n"),
     "does not flush before the host's call": (COLD_FENCE, COLD_FENCE.replace("            flush()\n", "")),
+    "unpins only before the host's call": ("            self._make_evictable()\n            for _", "            for _"),
+    "unpins only before the queued call": ("            self._make_evictable()\n            flush()\n            self._sync", "            flush()\n            self._sync"),
+    "keeps the driver's error to itself": ("self._pinned_by = self._unpin() or self._pinned_by", "self._unpin()"),
     "flushes inside the span": (COLD_QUEUE, "            self._start.record(stream)\n            flush()\n"),
     "does not flush before the queued call": (COLD_QUEUE, "            self._start.record(stream)\n"),
     "waits between flush and span": (COLD_QUEUE, COLD_QUEUE.replace("flush()\n", "flush()\n            self._synchronize()\n", 1)),
@@ -476,3 +516,17 @@ def test_retries_are_those_that_the_allocator_counts() -> None:
     assert clock.retries() == 3
     cuda.memory_stats = lambda _device: {}
     assert clock.retries() == 0
+
+
+@pytest.mark.parametrize(
+    ("library", "code"),
+    [
+        (lambda name: SimpleNamespace(cuCtxResetPersistingL2Cache=lambda: 201), 201),
+        (lambda name: SimpleNamespace(cuCtxResetPersistingL2Cache=lambda: 801), 0),
+        (lambda name: SimpleNamespace(), 0),
+        (ctypes.CDLL, 0),
+    ],
+    ids=["an error", "not supported", "an old driver", "no driver"],
+)
+def test_a_driver_unpins(library, code) -> None:
+    assert cuda_clock.make_unpin(library)() == code

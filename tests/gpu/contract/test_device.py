@@ -5,6 +5,7 @@ run on a real card tells where it was simulated wrongly. Times are given to a fi
 """
 
 import copy
+import ctypes
 import time
 
 import pytest
@@ -12,7 +13,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ci_bench.engine.timing.cuda_clock import CudaClock, capture, make_flush  # noqa: E402 - needs torch
+from ci_bench.engine.timing.sampling import make_clock  # noqa: E402 - likewise
 from ci_bench.gpus import vendors  # noqa: E402 - likewise
+from ci_bench.records.config import RunOptions  # noqa: E402 - likewise
 
 pytestmark = [
     pytest.mark.gpu,
@@ -169,6 +172,46 @@ def test_a_flush_is_outside_what_is_timed():
         clock.take(program, calls=2)
 
     assert cold.take(program, calls=3).device_s == pytest.approx(hot.take(program, calls=3).device_s, rel=0.2)
+
+
+class Window(ctypes.Structure):
+    """`CUaccessPolicyWindow` of CUDA's driver."""
+
+    _fields_ = (
+        ("base_ptr", ctypes.c_void_p),
+        ("num_bytes", ctypes.c_size_t),
+        ("hitRatio", ctypes.c_float),
+        ("hitProp", ctypes.c_int),
+        ("missProp", ctypes.c_int),
+        ("padding", ctypes.c_char * 32),
+    )
+
+
+def pins(address, size):
+    """Let accesses to a stretch of memory persist in the L2 cache; false if the card refuses."""
+    driver, stream = ctypes.CDLL("libcuda.so.1"), torch.cuda.current_stream().cuda_stream
+    window = Window(address, size, 1.0, 2 if size else 0, 0)
+    refused = driver.cuCtxSetLimit(6, ctypes.c_size_t(size))  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
+    return not (refused or driver.cuStreamSetAttribute(ctypes.c_void_p(stream), 1, ctypes.byref(window)))
+
+
+def test_a_flush_evicts_what_persists_in_the_cache():
+    torch.cuda.synchronize()
+    held = torch.ones(torch.cuda.get_device_properties(0).L2_cache_size // 8, device=DEVICE)
+    program = Sleeping()
+    program.step = lambda _mark: held.add_(1.0)
+    clock = make_clock(DEVICE, RunOptions(flush_l2=True))
+    clock.take(program, calls=1)
+    clock.settle_flushes(2)
+
+    plain_s = clock.take(program, calls=150).device_s
+    if not pins(held.data_ptr(), held.numel() * held.element_size()):
+        pytest.skip("this card pins nothing in its cache")
+    pinned_s = clock.take(program, calls=150).device_s
+    pins(0, 0)
+
+    assert pinned_s == pytest.approx(plain_s, rel=0.2)
+    assert [check.detail for check in clock.checks(program, arm="eager") if "persisting" in check.detail] == []
 
 
 def test_a_fence_costs_less_than_a_millisecond():

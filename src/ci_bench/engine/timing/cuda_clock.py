@@ -140,6 +140,8 @@ LEAST_SPAN_S = 100e-6
 MAX_EVENTS = 2048
 """The limit of events for the marks of one sample; in longer samples only some calls are marked."""
 FALLBACK_FLUSH_BYTES = 256_000_000
+NOT_SUPPORTED = 801
+"""`CUDA_ERROR_NOT_SUPPORTED`."""
 FENCE_SHARE = 1000
 """The shortest sample, as a multiple of its empty fence's duration."""
 FENCE_TRIES = 9
@@ -204,15 +206,18 @@ class CudaClock:
         *,
         flush: Callable[[], object] | None = None,
         graphs: bool = False,
+        unpin: Callable[[], int] = int,
         draw: Callable[[], object] = int,
         now: Reader = reader(),
     ) -> None:
         """`cuda` is `torch.cuda` or a replacement. `flush` queues the eviction of the L2 cache; `graphs` requests CUDA graphs.
 
-        `draw` takes a random number on the device.
+        `unpin` makes persisting lines of the cache evictable and returns CUDA's error, 0 for none. `draw` takes a random number
+        on the device.
         """
         self._cuda, self._device = cuda, device
         self._flush, self._graphs, self._draw, self._now = flush, graphs, draw, now
+        self._unpin, self._pinned_by = unpin, 0
         self._subjects: dict[int, _Subject] = {}
         self._settled = False
         self._events: list[Any] = []
@@ -273,6 +278,11 @@ class CudaClock:
         if subject.unresolved:
             short = ", ".join(sorted(subject.unresolved))
             detail = f"too short for the events' resolution of 0.5 µs, and left out: {short}; give the step more to do"
+            found.append(_doubt(arm, detail))
+        if self._pinned_by:
+            detail = (
+                f"persisting lines of the L2 cache were not reset (CUDA error {self._pinned_by}), so flushes may miss them"
+            )
             found.append(_doubt(arm, detail))
         if (share := subject.waited()) > MAX_OVERTAKEN:
             detail = f"the GPU waited for the host in {share:.0%} of the calls: device times hold that too; try run.cuda_graph"
@@ -360,6 +370,7 @@ class CudaClock:
             if call == calls - write.behind:
                 write.write()
             if flush is not None:
+                self._make_evictable()
                 flush()
             marks()
             step(marks if subject.parts else no_mark)
@@ -382,6 +393,7 @@ class CudaClock:
         if wanting and subject.flushes < MOST_FLUSHES:
             subject.flushes, subject.overtaken, subject.queued = 2 * subject.flushes, 0, 0
         for _ in range(calls):
+            self._make_evictable()
             flush()
             self._synchronize()
             begun = now()
@@ -390,6 +402,7 @@ class CudaClock:
             wall_s += now() - begun
 
             marks = _Marks(events, stream)
+            self._make_evictable()
             for _ in range(subject.flushes):
                 flush()
             self._start.record(stream)
@@ -405,6 +418,10 @@ class CudaClock:
         subject.queued += calls
         known_s = self._known(subject, "device time", device_s, pairs=calls, calls=calls)
         return Taken(wall_s=wall_s / calls, device_s=known_s, parts_s=self._known_parts(subject, spans_s, calls))
+
+    def _make_evictable(self) -> None:
+        """Unpin the cache's lines; the GPU is idle where samples are taken, since the driver may wait for it."""
+        self._pinned_by = self._unpin() or self._pinned_by
 
     def _known_parts(self, subject: _Subject, spans_s: Sequence[float], calls: int) -> tuple[float | None, ...]:
         """Return each part per call and unit (s), from its sum over this many marked calls."""
@@ -468,6 +485,25 @@ def make_flush(cuda: Any, device: str, *, allocate: Callable[[int], Any]) -> Cal
     """
     zero: Callable[[], object] = allocate(flush_bytes(cuda, device)).zero_
     return zero
+
+
+def make_unpin(load: Callable[[str], Any]) -> Callable[[], int]:
+    """Return a function that makes persisting lines of the L2 cache normal ones, for `CudaClock`.
+
+    An overwrite does not evict lines that an access policy window has pinned (CUDA C++ Programming Guide, L2 access management).
+    `load` opens a library; the driver's is in every process with CUDA, however torch links the runtime. A device or driver
+    without the function pins nothing.
+    """
+    try:
+        reset = load("libcuda.so.1").cuCtxResetPersistingL2Cache
+    except (OSError, AttributeError):
+        return int
+
+    def unpin() -> int:
+        code = int(reset())
+        return 0 if code == NOT_SUPPORTED else code
+
+    return unpin
 
 
 def _seconds(earlier: Any, later: Any) -> float:

@@ -6,6 +6,7 @@ Every sample starts from its own seed, set outside the clock, so arms and sides 
 numbers.
 """
 
+import ctypes
 import os
 import statistics
 import time
@@ -484,10 +485,11 @@ def make_clock(device: str, options: RunOptions | None = None) -> Clock:
         return HostClock(synchronizer(device), unmet=tuple(name for name, wanted in asked.items() if wanted))
     import torch
 
-    from ci_bench.engine.timing.cuda_clock import CudaClock, make_flush
+    from ci_bench.engine.timing.cuda_clock import CudaClock, make_flush, make_unpin
 
-    flush = None
+    flush, unpin = None, int
     if options.flush_l2:
+        unpin = make_unpin(ctypes.CDLL)
         flush = make_flush(torch.cuda, device, allocate=lambda size: torch.empty(size, dtype=torch.uint8, device=device))
     draw = partial(torch.rand, 1, device=device)
-    return CudaClock(torch.cuda, device, flush=flush, graphs=options.cuda_graph, draw=draw)
+    return CudaClock(torch.cuda, device, flush=flush, unpin=unpin, graphs=options.cuda_graph, draw=draw)
