@@ -11,6 +11,7 @@ import pytest
 from fake_suite import SUITE
 
 from ci_bench.engine import stages
+from ci_bench.engine.machine import headroom
 from ci_bench.engine.machine.energy import Count
 from ci_bench.engine.process.protocol import MOST_FLUSHES, Answer, Done, Fault, OrderKind
 from ci_bench.engine.process.resident import Ended
@@ -631,10 +632,10 @@ def test_what_was_disturbed_is_taken_again_on_a_core_that_is_drawn_anew():
 
 
 @pytest.mark.parametrize(
-    ("processes", "sides", "device", "offered"),
-    [(1, 2, "cpu", (3, 5)), (2, 2, "cpu", ()), (1, 1, "cpu", ()), (1, 2, "cuda", ()), (2, 1, "cpu", ())],
+    ("processes", "sides", "near", "offered"),
+    [(1, 2, None, (3, 5)), (2, 2, None, ()), (1, 1, None, ()), (1, 2, {5, 7}, (5,)), (1, 2, {8}, (3, 5)), (2, 1, None, ())],
 )
-def test_cores_are_offered_to_two_sides_of_one_process_each_on_the_host(monkeypatch, processes, sides, device, offered):
+def test_cores_are_offered_to_two_sides_of_one_process_each_on_the_host(monkeypatch, processes, sides, near, offered):
     """Ranks of a side would be slower on one core than on theirs."""
     seen = []
 
@@ -643,11 +644,12 @@ def test_cores_are_offered_to_two_sides_of_one_process_each_on_the_host(monkeypa
         return SimpleNamespace(play=lambda _: replace(checked(60.0), calls=(1,)))
 
     monkeypatch.setattr(stages, "Turns", turns)
-    monkeypatch.setattr(stages, "fastest_cores", lambda: (3, 5))
-    runs = [MagicMock(**{"environment.identity": {"device": device}}) for _ in range(sides)]
+    monkeypatch.setattr(headroom, "fastest_cores", lambda: (3, 5))
+    runs = [MagicMock(**{"environment.identity": {"device": "cuda" if near else "cpu"}}) for _ in range(sides)]
     for run, name in zip(runs, (HEAD, BASE), strict=False):
         run.side.name = name
-    ours = stages.Stages(options=OPTIONS, observe=lambda _: None, runs=(), seed="")
+    watch = MagicMock(**{"near_cores.return_value": near})
+    ours = stages.Stages(options=OPTIONS, observe=lambda _: None, runs=(), seed="", watch=watch)
     (case,) = SUITE.plan({"name": "one", "arms": ["plain"]})
     stage = Stage(kind=StageKind.TIME, arms=("plain",), processes=processes)
     ours.in_turns(stages.Job(suite=SUITE, case=case, stage=stage, launch=0), runs, MagicMock())

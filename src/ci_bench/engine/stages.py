@@ -19,7 +19,7 @@ from pathlib import Path
 from ci_bench.engine.attachments import Attachments
 from ci_bench.engine.ledger import Ledger, as_verified, refuse_row
 from ci_bench.engine.machine.energy import energy
-from ci_bench.engine.machine.headroom import Headroom, fastest_cores, shares_of_cores
+from ci_bench.engine.machine.headroom import Headroom, cores_near, shares_of_cores
 from ci_bench.engine.outputs.keeping import Keeping
 from ci_bench.engine.process.addresses import Addresses
 from ci_bench.engine.process.launch import Launcher
@@ -496,7 +496,7 @@ class Stages:
             ready_at_once=job.ready_at_once,
             sparing=self._checking.is_over_its_share(job.case.id),
             flushes=flushes,
-            cores=fastest_cores() if job.stage.processes == 1 < len(runs) and device_of(runs) == "cpu" else (),
+            cores=cores_near(self.watch.near_cores()) if job.stage.processes == 1 < len(runs) else (),
             meanwhile=self.meanwhile,
             tell=lambda done, total: self.observe(replace(event, progress=Progress(arm=arms, done=done, total=total))),
         )

@@ -68,6 +68,9 @@ class Watch(Protocol):
     def settle(self) -> None:
         """Note that all workers are open and warm: from now on, new processes are foreign."""
 
+    def near_cores(self) -> frozenset[int] | None:
+        """Return the host's cores that are closest to the device; `None` if none is closer, or if that is unknown."""
+
     def read(self) -> Any:
         """The state of the machine now."""
 
@@ -101,6 +104,9 @@ class NoWatch:
 
     def settle(self) -> None:
         """Does nothing."""
+
+    def near_cores(self) -> None:
+        """Knows none."""
 
     def read(self) -> None:
         """Sees nothing."""

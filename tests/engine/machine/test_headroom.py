@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from ci_bench.engine.machine import headroom
-from ci_bench.engine.machine.headroom import Headroom, available_bytes, cores, fastest_cores, has_cores_for_two, shares_of_cores
+from ci_bench.engine.machine.headroom import (
+    Headroom,
+    available_bytes,
+    cores,
+    cores_near,
+    fastest_cores,
+    has_cores_for_two,
+    shares_of_cores,
+)
 from ci_bench.records.config import RunOptions
 
 GIB = 1 << 30
@@ -117,3 +125,11 @@ class TestFastestCores:
         assert fastest_cores(folder) == (3,)
         monkeypatch.setattr(headroom.os, "sched_getaffinity", lambda _: {0, 2})
         assert fastest_cores(folder) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("near", "cores"), [(None, (0, 1, 2)), (frozenset({1, 2, 9}), (1, 2)), (frozenset({9}), (0, 1, 2)), (frozenset(), (0, 1, 2))]
+)
+def test_cores_near_the_gpu_are_preferred(monkeypatch, near, cores) -> None:
+    monkeypatch.setattr(headroom, "fastest_cores", lambda: (0, 1, 2))
+    assert cores_near(near) == cores

@@ -85,6 +85,12 @@ def fastest_cores(devices: Path = DEVICES) -> tuple[int, ...]:
     return allowed
 
 
+def cores_near(near: frozenset[int] | None) -> tuple[int, ...]:
+    """Return the fastest cores that are near the GPU; all fastest ones without a GPU, or if none of them is near."""
+    fastest = fastest_cores()
+    return tuple(core for core in fastest if near is not None and core in near) or fastest
+
+
 def shares_of_cores(sides: int) -> tuple[tuple[int, ...], ...]:
     """Return the numbers of each side's separate cores, equally many for each; empty if too few."""
     allowed, each = allowed_cores(), cores() // sides

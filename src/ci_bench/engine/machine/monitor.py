@@ -164,6 +164,10 @@ class Monitor:
         """Clocks first: every question gives the GPU time to fall idle."""
         return replace(reading, sm_mhz=gpu.sm_mhz(), memory_mhz=gpu.memory_mhz(), reasons=gpu.reasons())
 
+    def near_cores(self) -> frozenset[int] | None:
+        """The cores that are closest to the GPU."""
+        return None if self._gpu is None else self._gpu.near_cores()
+
     def count(self) -> Count:
         """The counter of energy: the GPU's, or on the CPU that of all packages."""
         counter = self._host if self._gpu is None else self._gpu
