@@ -50,10 +50,12 @@ class Fresh:
     def __init__(self, seed: int, *, rows: int | None, shaken: int = 0, epsilon: float = 0.0) -> None:
         """`rows` is the batch size, `None` where rows mean nothing. `shaken` seeds noise of one rounding (`epsilon`); 0: none."""
         self._generator = torch.Generator().manual_seed(seed)
+        self._seed, self._shaken = seed, shaken
+        self._generators = {"cpu": self._generator}
         self._keeps_first = bool(seed % 2)
         self._rows = rows if rows is not None and rows > 1 else None
         self._order = torch.randperm(self._rows, generator=self._generator) if self._rows else None
-        self._noise = torch.Generator().manual_seed(shaken) if shaken else None
+        self._noises: dict[str, torch.Generator] = {}
         self._epsilon = epsilon
 
     def inputs(self, tree: Any) -> Any:
@@ -82,7 +84,8 @@ class Fresh:
 
     def _mixed(self, value: Tensor) -> Tensor:
         """A copy with its own strides, whose elements are drawn from those of the same place in all rows, with replacement."""
-        places = torch.randint(value.shape[0], value.shape, generator=self._generator)
+        generator = _of_device(self._generators, value.device, self._seed)
+        places = torch.randint(value.shape[0], value.shape, generator=generator, device=generator.device)
         return torch.empty_like(value).copy_(value.gather(0, places.to(value.device)))
 
     def _permuted(self, value: Tensor) -> Tensor:
@@ -104,9 +107,18 @@ class Fresh:
             fresh.mul_(shares.to(fresh.device, fresh.dtype))
 
     def _shake(self, fresh: Tensor) -> None:
-        if self._noise is not None:
-            noise = torch.randn(fresh.shape, generator=self._noise, dtype=torch.float32)
+        if self._shaken:
+            generator = _of_device(self._noises, fresh.device, self._shaken)
+            noise = torch.randn(fresh.shape, generator=generator, dtype=torch.float32, device=generator.device)
             fresh.copy_(fresh.double() * (1 + self._epsilon * noise.to(fresh.device).double()))
+
+
+def _of_device(generators: dict[str, torch.Generator], device: torch.device, seed: int) -> torch.Generator:
+    """Return the generator of a device, seeded at its first use: values are drawn where they are needed."""
+    name = str(device)
+    if name not in generators:
+        generators[name] = torch.Generator(device).manual_seed(seed)
+    return generators[name]
 
 
 def _is_plain(value: Any) -> bool:

@@ -377,8 +377,8 @@ def shaken(values: Mapping[str, Tensor], epsilon: float, generator: torch.Genera
 
     def shake(value: Tensor) -> Tensor:
         plain = real_parts(value).double()
-        noise = torch.randn(plain.shape, generator=generator, dtype=torch.float64).to(value.device)
-        off = plain * (1 + epsilon * noise)
+        noise = torch.randn(plain.shape, generator=generator, dtype=plain.dtype, device=generator.device)
+        off = plain * (1 + epsilon * noise.to(value.device))
         return (torch.view_as_complex(off) if value.is_complex() else off).to(value.dtype)
 
     return {name: shake(value) if _is_real(value) else value for name, value in values.items()}

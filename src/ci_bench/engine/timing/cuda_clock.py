@@ -280,9 +280,7 @@ class CudaClock:
             detail = f"too short for the events' resolution of 0.5 µs, and left out: {short}; give the step more to do"
             found.append(_doubt(arm, detail))
         if self._pinned_by:
-            detail = (
-                f"persisting lines of the L2 cache were not reset (CUDA error {self._pinned_by}), so flushes may miss them"
-            )
+            detail = f"persisting lines of the L2 cache were not reset (CUDA error {self._pinned_by}), so flushes may miss them"
             found.append(_doubt(arm, detail))
         if (share := subject.waited()) > MAX_OVERTAKEN:
             detail = f"the GPU waited for the host in {share:.0%} of the calls: device times hold that too; try run.cuda_graph"

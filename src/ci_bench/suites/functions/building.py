@@ -168,7 +168,7 @@ class Built:
             for place in changing:
                 self.session.tensors[place].data.copy_(draw.tensor(place, self.session.given[place]))
             for place, gradient in enumerate(self.gradients):
-                gradient.copy_(_gradient(draw, place, gradient))
+                gradient.copy_(_gradient(draw, place, gradient, self.session.device))
         return bool(changing)
 
     def alter(self, draw: Draw, *, whole: bool) -> Callable[[], None] | None:
@@ -191,7 +191,7 @@ class Built:
             for tensor, kept in zip(self._changing(), self.prepared, strict=True):
                 tensor.data.copy_(kept)
             for place, gradient in enumerate(self.gradients):
-                gradient.copy_(_gradient(self.session.draw, place, gradient))
+                gradient.copy_(_gradient(self.session.draw, place, gradient, self.session.device))
 
     def close(self) -> None:
         """Run the code behind the provider's `yield`."""
@@ -213,7 +213,7 @@ class Built:
         if not outputs:
             raise BadBenchmark("backward=True, but nothing it returns has a gradient; return the output, of inputs that need one")
         for place, output in enumerate(outputs):
-            self.gradients.append(_gradient(self.session.draw, place, output))
+            self.gradients.append(_gradient(self.session.draw, place, output, self.session.device))
 
 
 def build(benchmark: Benchmark[..., Any], arm: str, values: Mapping[str, Any], session: Drawing, *, seed: int) -> Built:
@@ -245,10 +245,10 @@ def _off(moved: Tensor | None, value: Tensor) -> float:
     return float((off / torch.linalg.vector_norm(value.double())).nan_to_num(posinf=0.0))
 
 
-def _gradient(draw: Draw, place: int, output: Tensor) -> Tensor:
+def _gradient(draw: Draw, place: int, output: Tensor, drawn_on: str) -> Tensor:
     """Gradient of one output, never shaken.
 
     It has few digits, so it has the same values in every type.
     """
-    form = Given(shape=tuple(output.shape), dtype=torch.bfloat16, device=str(output.device))
+    form = Given(shape=tuple(output.shape), dtype=torch.bfloat16, device=str(output.device), drawn_on=drawn_on)
     return Draw(seed=draw.seed).tensor(GRADIENT + place, form).to(output.dtype)

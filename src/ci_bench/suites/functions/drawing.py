@@ -1,8 +1,9 @@
 """Inputs of a case: tensors drawn from a seed, and the session that gives them out. Imports torch.
 
 The values of a tensor depend on the case's seed and on the number of tensors drawn before it, so
-all providers and both sides draw the same. They are drawn on the host in fp32 (fp64 if requested,
-whole numbers in int64), rounded to their type, and moved to their device.
+all providers and both sides draw the same. They are drawn on the case's device, since a GPU draws a
+gigabyte in milliseconds and a core of the host in seconds: in fp32 (fp64 if requested, whole numbers
+in int64), rounded to their type, and moved to their device. Another model of GPU draws other values.
 """
 
 from collections.abc import Sequence
@@ -62,25 +63,31 @@ class Draw:
 
     def _drawn(self, place: int, given: "Given") -> Tensor:
         seed = self.fixed if given.constant and self.fixed is not None else self.seed
-        generator = torch.Generator().manual_seed(step_seed(seed, place))
+        generator = torch.Generator(given.drawn_on).manual_seed(step_seed(seed, place))
         if given.dtype.is_floating_point or given.dtype.is_complex:
-            drawn = torch.randn(given.shape, generator=generator, dtype=given.drawn_in).to(given.dtype)
+            drawn = torch.randn(given.shape, generator=generator, dtype=given.drawn_in, device=given.drawn_on)
+            drawn = drawn.to(given.dtype)
             if self.noise:
-                noise = torch.Generator().manual_seed(step_seed(self.noise, place))
+                noise = torch.Generator(given.drawn_on).manual_seed(step_seed(self.noise, place))
                 drawn = shaken({"": drawn}, self.epsilon, noise)[""]
             wide = _WIDE.get(given.dtype, torch.float64)
             return drawn.to(given.device, wide if self.wide else given.dtype)
         high = 2 if given.dtype is torch.bool else given.high
-        return torch.randint(high, given.shape, generator=generator).to(given.device, given.dtype)
+        drawn = torch.randint(high, given.shape, generator=generator, device=given.drawn_on)
+        return drawn.to(given.device, given.dtype)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Given:
-    """Tensor that a provider requested, or the form of a gradient of its result."""
+    """Tensor that a provider requested, or the form of a gradient of its result.
+
+    `drawn_on` is the case's device, which may differ from the tensor's.
+    """
 
     shape: tuple[int, ...]
     dtype: torch.dtype
     device: str
+    drawn_on: str
     requires_grad: bool = False
     constant: bool = False
     high: int = 0
@@ -141,6 +148,7 @@ class Drawing:
             shape=(shape,) if isinstance(shape, int) else tuple(shape),
             dtype=kind,
             device=str(torch.empty(0, device=device or self.device).device),
+            drawn_on=self.device,
             requires_grad=real and (self.backward and not constant if requires_grad is None else requires_grad),
             constant=constant,
             high=high or 0,
