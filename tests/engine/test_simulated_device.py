@@ -19,30 +19,55 @@ from ci_bench.records.config import RunOptions
 pytest.importorskip("torch")
 pytestmark = pytest.mark.engine
 
-CONTRACT = Path(__file__).parents[1] / "gpu" / "contract"
+GPU_TESTS = Path(__file__).parents[1] / "gpu"
+CONTRACT = GPU_TESTS / "contract"
 KERNEL_S = 5e-4
 """Long beside what the host takes to queue one, as on a card that is kept busy."""
 HOST_S = 8e-6
 """What the host takes to queue one where time is made up, so that other work of this machine does no harm. Compiling takes none."""
 
 
-WITH_CACHE = Script(least_kernel_s=2e-5, bytes_per_s=1e9, cached_bytes_per_s=1e12, host_s=HOST_S)
-"""Half of its cache takes 131 µs longer to read and write when it is cold."""
+REAL = Script(
+    least_kernel_s=3e-6, sm_mhz=1980, idle_mhz=345, bytes_per_s=1e9, cached_bytes_per_s=1e12, host_s=HOST_S, event_s=32e-9
+)
+"""Like a real card: short kernels, a clock that idles and boosts, and a cache: half of it takes 131 µs longer when it is cold."""
 
 
-def keeps_contract(card: Script, folder: Path) -> subprocess.CompletedProcess[str]:
+def keeps_contract(card: Script, folder: Path, *tests: object) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "SIMULATED_CARD": str(card.write(folder / "card.json")), "PYTHONPATH": str(FOLDER)}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-n", "0", str(CONTRACT)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:randomly",
+        "-n",
+        "0",
+        *map(str, tests or (CONTRACT,)),
+    ]
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=120)
 
 
-@pytest.mark.parametrize("card", [Script(), WITH_CACHE], ids=["usual", "with a cache"])
+@pytest.mark.parametrize("card", [Script(), REAL], ids=["usual", "as a real one"])
 def test_it_keeps_the_contract_of_a_real_card(tmp_path, card):
     done = keeps_contract(card, tmp_path)
 
     assert done.returncode == 0, done.stdout[-3000:]
     assert " passed" in done.stdout
     assert "skipped" not in done.stdout
+
+
+@pytest.mark.parametrize("spoilt", [False, True], ids=["unharmed", "spoilt"])
+def test_a_failed_capture_fails_no_test_of_the_clock(tmp_path, spoilt):
+    card = replace(REAL, spoilt_by_capture=spoilt)
+    done = keeps_contract(card, tmp_path, GPU_TESTS / "test_clock_cuda.py", "-k", "cannot_be_captured")
+
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "3 passed" in done.stdout
+    assert ("| reported as spoilt |" in done.stdout) is spoilt
 
 
 def test_time_that_is_made_up_passes_by_what_is_done_alone(tmp_path):
@@ -96,7 +121,8 @@ def test_no_sample_knows_how_long_anything_took_where_time_is_made_up(tmp_path):
     [
         (Script(event_s=0.05), "test_events_time_the_queue_and_not_the_host"),
         (Script(failing=("nvmlDeviceGetTotalEnergyConsumption",)), "test_energy_goes_up_with_work_and_never_back"),
-        (replace(WITH_CACHE, failing=("cuCtxResetPersistingL2Cache",)), "test_a_flush_evicts_what_persists_in_the_cache"),
+        (replace(REAL, boost_s=0.55), "test_events_time_the_queue_and_not_the_host"),
+        (replace(REAL, failing=("cuCtxResetPersistingL2Cache",)), "test_a_flush_evicts_what_persists_in_the_cache"),
         (Script(refuses_capture=True), "test_a_captured_step_is_replayed_in_the_time_of_its_kernels"),
     ],
 )

@@ -72,6 +72,7 @@ def test_an_event_is_over_when_the_work_before_it_is():
     assert event.query()
 
 
+@pytest.mark.usefixtures("_warm")
 def test_events_time_the_queue_and_not_the_host():
     once, twice = span_ms(lambda: torch.cuda._sleep(CYCLES)), span_ms(lambda: [torch.cuda._sleep(CYCLES) for _ in range(2)])
 
@@ -130,6 +131,15 @@ def test_what_the_host_keeps_takes_none_of_the_devices_memory():
     assert host.sum() == 0
 
 
+def test_a_generator_of_the_device_repeats_its_values():
+    one, same, other = (
+        torch.randn(1000, device=DEVICE, generator=torch.Generator(DEVICE).manual_seed(seed)).cpu() for seed in (1, 1, 2)
+    )
+
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+
+
 def test_what_has_no_room_is_out_of_memory_and_leaves_the_device_usable():
     with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
         torch.empty(torch.cuda.mem_get_info()[1] + (1 << 30), dtype=torch.uint8, device=DEVICE)
@@ -154,6 +164,7 @@ class Sleeping:
         return ()
 
 
+@pytest.mark.usefixtures("_warm")
 def test_the_clock_reads_the_same_on_the_host_and_on_the_device():
     clock, program = CudaClock(torch.cuda, DEVICE), Sleeping()
     clock.take(program, calls=2)
@@ -164,6 +175,7 @@ def test_the_clock_reads_the_same_on_the_host_and_on_the_device():
     assert taken.device_s == pytest.approx(span_ms(lambda: torch.cuda._sleep(CYCLES)) / 1e3, rel=0.2)
 
 
+@pytest.mark.usefixtures("_warm")
 def test_a_flush_is_outside_what_is_timed():
     flush = make_flush(torch.cuda, DEVICE, allocate=lambda size: torch.empty(size, dtype=torch.uint8, device=DEVICE))
     hot, cold = CudaClock(torch.cuda, DEVICE), CudaClock(torch.cuda, DEVICE, flush=flush)
@@ -195,6 +207,7 @@ def pins(address, size):
     return not (refused or driver.cuStreamSetAttribute(ctypes.c_void_p(stream), 1, ctypes.byref(window)))
 
 
+@pytest.mark.usefixtures("_warm")
 def test_a_flush_evicts_what_persists_in_the_cache():
     torch.cuda.synchronize()
     held = torch.ones(torch.cuda.get_device_properties(0).L2_cache_size // 8, device=DEVICE)
@@ -222,6 +235,7 @@ def captured(step):
     return capture(step, torch.cuda, DEVICE, draw=lambda: torch.rand(1, device=DEVICE))
 
 
+@pytest.mark.usefixtures("_warm")
 def test_a_captured_step_is_replayed_in_the_time_of_its_kernels():
     held = torch.zeros(1024, device=DEVICE)
 
