@@ -116,12 +116,18 @@ def test_a_terminated_run_ends_its_tier(tmp_path):
 @pytest.mark.engine
 @pytest.mark.slow
 def test_tiers_run_on_the_simulated_card():
-    """One tier that passes and one of whose tests one is made to fail: their exit codes come through."""
+    """A tier that passes and one that fails, of tests and of a command: their exit codes come through."""
     pytest.importorskip("torch")
     passing = call("--simulated", "contract")
     assert passing.returncode == 0, passing.stdout[-3000:]
     assert "tier contract: exit code 0" in passing.stdout
     assert "skipped" not in passing.stdout
+    checked = call("--simulated", "gpu-check", "--", "--only", "device", "--only", "fence")
+    assert checked.returncode == 0, checked.stdout[-3000:]
+    assert "Simulated H1" in checked.stdout
+    assert "tier gpu-check: exit code 0" in checked.stdout
+    refused = call("--simulated", "gpu-check", "--", "--only", "fences")
+    assert (refused.returncode, "tier gpu-check: exit code 2" in refused.stdout) == (1, True)
     failing = call("--simulated", "contract", "--", "-k", "peaks", "-o", "addopts=--no-such-option")
     assert failing.returncode == 1
     assert "tier contract: exit code 4" in failing.stdout

@@ -1,8 +1,10 @@
 """Runs the tests of a card tier by tier, in the Python and torch of this machine. Installs nothing and needs no network.
 
-``python tools/gpu_tests.py [--simulated] [TIER…] [-- PYTEST_ARGS…]``; `make gpu-tests` calls it. Each tier is a process of its
-own that is ended after ten minutes, or when it has taken 32 GiB of the host's memory, and costs the others nothing. The exit code
-is 1 if a tier failed, 2 if a tier is unknown or a package is missing.
+``python tools/gpu_tests.py [--simulated] [TIER…] [-- ARGUMENTS…]``; `make gpu-tests` calls it. The first
+tiers are commands of ci-bench that examine the card, the others are tests. Each tier is a process of its
+own that is ended after ten minutes, or when it has taken 32 GiB of the host's memory, and costs the
+others nothing. The arguments go to tests, and to commands that are named. The exit code is 1 if a tier
+failed, 2 if a tier is unknown or a package is missing.
 """
 
 import argparse
@@ -27,6 +29,8 @@ LOOK_S = 1.0
 NEEDED = {"pytest": "pytest", "pytest_timeout": "pytest-timeout", "torch": "torch"}
 GATES, TRANSFORMERS = "tests/gpu/test_gates_cuda.py", "tests/gpu/test_transformers_cuda.py"
 FASTRNNS, TORCHBENCH = "tests/gpu/test_fastrnns_cuda.py", "tests/gpu/test_torchbench_cuda.py"
+COMMANDS = {"doctor": ("doctor", "--quick"), "gpu-check": ("gpu-check", "--device", "cuda:0")}
+"""Commands of ci-bench, by tier."""
 TIERS = {
     "contract": ("tests/gpu/contract", ""),
     "clock": ("tests/gpu/test_clock_cuda.py", ""),
@@ -48,7 +52,8 @@ TIERS = {
     "transformers_generation": (TRANSFORMERS, "generations or tokens or decoded"),
 }
 """Files and an expression for `pytest -k`, by tier; each test is in one tier."""
-SIMULATED = ("contract", "gates", "gates_without_room")
+EVERY = (*COMMANDS, *TIERS)
+SIMULATED = ("doctor", "gpu-check", "contract", "gates", "gates_without_room")
 """The tiers that the simulated card can run. `clock` needs a real one: its bounds are those of kernels that a GPU runs."""
 CARD = {"least_kernel_s": 0.0002, "memory_bytes": 64 << 20}
 
@@ -57,11 +62,11 @@ def main(argv: Sequence[str]) -> int:
     """Run the tiers; return the exit code."""
     asked, further = _split(argv)
     parser = argparse.ArgumentParser(prog="gpu_tests.py", description="Run the tests of a card tier by tier.")
-    parser.add_argument("tiers", nargs="*", metavar="TIER", help=f"one of {', '.join(TIERS)}; without any, all")
+    parser.add_argument("tiers", nargs="*", metavar="TIER", help=f"one of {', '.join(EVERY)}; without any, all")
     parser.add_argument("--simulated", action="store_true", help="run on the simulated card what it can run")
     options = parser.parse_args(asked)
-    if unknown := [tier for tier in options.tiers if tier not in TIERS]:
-        sys.stderr.write(f"gpu-tests: there is no tier {unknown[0]}; there are {', '.join(TIERS)}\n")
+    if unknown := [tier for tier in options.tiers if tier not in EVERY]:
+        sys.stderr.write(f"gpu-tests: there is no tier {unknown[0]}; there are {', '.join(EVERY)}\n")
         return 2
     if missing := [package for module, package in NEEDED.items() if find_spec(module) is None]:
         named = ", ".join(missing)
@@ -71,16 +76,18 @@ def main(argv: Sequence[str]) -> int:
     codes: dict[str, int] = {}
     with tempfile.TemporaryDirectory() as folder:
         environ = _environ(Path(folder) if options.simulated else None)
-        for tier in options.tiers or (SIMULATED if options.simulated else TIERS):
+        for tier in options.tiers or (SIMULATED if options.simulated else EVERY):
             _say(f"tier {tier}")
-            codes[tier] = run(command(tier, further), environ)
+            codes[tier] = run(command(tier, further if tier in TIERS or options.tiers else ()), environ)
     for tier, code in codes.items():
         _say(f"tier {tier}: exit code {code}")
     return int(any(codes.values()))
 
 
 def command(tier: str, further: Sequence[str] = ()) -> list[str]:
-    """Return the tier's call of pytest, with the plugins that this Python has."""
+    """Return the tier's call: of ci-bench, or of pytest with the plugins that this Python has."""
+    if tier in COMMANDS:
+        return [sys.executable, "-m", "ci_bench.cli", *COMMANDS[tier], *further]
     place, expression = TIERS[tier]
     workers = ["-n", "0"] if find_spec("xdist") else []
     limit = ["--session-timeout", f"{LIMIT_S - LAST_TEST_S:.0f}"]
