@@ -487,7 +487,8 @@ def make_clock(device: str, options: RunOptions | None = None) -> Clock:
 
     from ci_bench.engine.timing.cuda_clock import CudaClock, make_flush, make_unpin
 
-    flush, unpin = None, int
+    flush = None
+    unpin: Callable[[], int] = int
     if options.flush_l2:
         unpin = make_unpin(ctypes.CDLL)
         flush = make_flush(torch.cuda, device, allocate=lambda size: torch.empty(size, dtype=torch.uint8, device=device))
