@@ -51,7 +51,8 @@ def replay(d, within, learned, rule):
                 case, usually(case, learned, factor), priors.get(id(case)), usual, worth(case, cases, learned, factor)
             )
             case.inflation = factor
-            decide(case, rule, number, rule.gating or len(d), early=case in early)
+            rest = without_shifts(masked, case, rule.alpha * rule.alpha_shares[number])
+            decide(case, rest, rule, number, rule.gating or len(d), early=case in early)
     return [answer(case, rule, rule.gating or len(d)) for case in cases]
 
 
@@ -112,8 +113,9 @@ def worth(case, cases, learned, factor):
         return min(1.0, float(learned.freedom[case.row])), 0.0
     judged = sum(other.known and other.count > 1 for other in cases)
     others = max(sum(contradicts(other, learned, factor) for other in cases) - 1 - judged // 100, 0)
-    own = min(float(learned.freedom[case.row]), max(6.0 - 2.0 * others, 1.0))
-    return own, min(float(learned.freedom[case.row]), 12.0) - own
+    most = max(6.0 - 2.0 * others, 1.0)
+    own = min(float(learned.freedom[case.row]), most)
+    return own, min(float(learned.freedom[case.row]), 2 * most) - own
 
 
 def weighed(case, history, prior, usual, worth):
@@ -139,16 +141,27 @@ def beta_of_a_look(rule):
     return rule.beta * max(1 / len(rule.looks), 0.22)
 
 
-def decide(case, rule, number, gating, *, early):
+def without_shifts(masked, case, chance):
+    """A case's launches without those shifts of most cases that matter to it and do not repeat."""
+    columns = [[float(value) for value in column if math.isfinite(value)] for column in masked.T]
+    least = max(10, np.isfinite(masked).any(axis=1).sum() / 2)
+    shifts = [statistics.median(column) if len(column) >= least else math.nan for column in columns]
+    found = [shift for shift in shifts if math.isfinite(shift)]
+    if len(found) > 1:
+        error = max(statistics.stdev(found) / math.sqrt(len(found)), 1e-5)
+        if abs(statistics.mean(found)) > float(stdtrit(len(found) - 1, 1 - chance)) * error:
+            return case.values
+    row = masked[case.row]
+    taken = [shift if abs(shift) > case.tau / 2 else 0.0 for shift in shifts]
+    return [float(value - shift) for value, shift in zip(row, taken, strict=True) if math.isfinite(value)]
+
+
+def decide(case, rest, rule, number, gating, *, early):
     told, look = case.told, rule.looks[number]
+    words = [word(case, values, rule, number, gating, early=early) for values in (case.values, rest)]
+    case.code = words[0] if words[0] == words[1] else INCONCLUSIVE
     size, own = abs(told.mean), error(case, told.count)
     lenient = quantile(1 - beta_of_a_look(rule), told.freedom + told.more)
-    chance = rule.alpha * rule.alpha_shares[number] / gating
-    suspicious = size > quantile(1 - chance, told.freedom) * own and size > case.tau
-    if suspicious:
-        case.code = int(math.copysign(1, told.mean)) if not early and recurs(case, rule, chance) else INCONCLUSIVE
-    elif size + lenient * own < case.margin:
-        case.code = UNCHANGED
     if early and case.code == INCONCLUSIVE:
         told.spread = told.freedom = own = math.nan
     suspect = size > (rule.suspect if look < rule.regular else rule.suspect_late) * own
@@ -157,16 +170,26 @@ def decide(case, rule, number, gating, *, early):
     case.active = case.code == INCONCLUSIVE and worthwhile
 
 
-def recurs(case, rule, chance):
+def word(case, values, rule, number, gating, *, early):
+    told = case.told
+    mean, own = sum(values) / len(values) if values else math.nan, error(case, told.count)
+    lenient = quantile(1 - beta_of_a_look(rule), told.freedom + told.more)
+    chance = rule.alpha * rule.alpha_shares[number] / gating
+    if abs(mean) > quantile(1 - chance, told.freedom) * own and abs(mean) > case.tau:
+        return int(math.copysign(1, mean)) if not early and recurs(case, values, rule, chance) else INCONCLUSIVE
+    return UNCHANGED if abs(mean) + lenient * own < case.margin else INCONCLUSIVE
+
+
+def recurs(case, values, rule, chance):
     by_chance = next(k for k in range(1, case.count + 1) if k == case.count or more_than(k, case.count, case.strayed) <= chance)
-    return shows_without(case, 1, rule.recurrence) and shows_without(case, by_chance, rule.confirmation)
+    return shows_without(case, values, 1, rule.recurrence) and shows_without(case, values, by_chance, rule.confirmation)
 
 
-def shows_without(case, dropped, level):
+def shows_without(case, values, dropped, level):
     if dropped == case.count:
         return False
-    sign = math.copysign(1, case.mean)
-    rest = sorted(sign * value for value in case.values)[: case.count - dropped]
+    sign = math.copysign(1, sum(values))
+    rest = sorted(sign * value for value in values)[: case.count - dropped]
     return sum(rest) / len(rest) > quantile(level, case.told.freedom) * error(case, len(rest))
 
 

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import norm as normal
 from scipy.stats import t as student
 
-from ci_bench.judge import sequential
+from ci_bench.judge import histories, sequential
 from ci_bench.judge.noise import Learned
 from ci_bench.judge.sequential import Code, Rule, adaptive, fixed
 
@@ -351,7 +351,7 @@ class TestMoreNoise:
         inside = rule_on(d, learned, rule, within=factor * 0.01)
         changes = {Code.REGRESSED, Code.IMPROVED}
         squares = np.sum((d[:, :look] - d[:, :look].mean(axis=1, keepdims=True)) ** 2, axis=1)
-        agrees = squares <= sequential.CONFLICT**2 * spreads**2 * (look - 1)  # else the calm history counts for less
+        agrees = squares <= histories.CONFLICT**2 * spreads**2 * (look - 1)  # else the calm history counts for less
         judged = agrees & (np.sum(~agrees) <= 1)  # several such cases lessen the histories of all
         for more in (noisy, inside):
             assert not changes & set(more.code[(calm.code == Code.OPEN) & judged].tolist())

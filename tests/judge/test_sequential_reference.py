@@ -59,6 +59,20 @@ def test_what_it_says_of_each_case_is_the_plain_rule(name, bound, excursions, kn
             assert told(ruling, row) == pytest.approx(wanted, rel=1e-6, abs=1e-9, nan_ok=True), (seed, row)
 
 
+@pytest.mark.parametrize("known", [CASES, 0])
+@pytest.mark.parametrize(("size", "share"), [(0.03, 0.4), (0.008, 0.5), (0.05, 1.0)], ids=["launches", "small", "all"])
+@pytest.mark.parametrize("name", ["default", "own thresholds", "warm soon"])
+def test_shifts_of_all_cases_are_the_plain_rule(name, size, share, known):
+    for seed, done in ((1, 16), (2, 8), (4, 3)):
+        d, within, learned = simulated(seed, known=known)
+        d = np.where(np.arange(CASES)[:, None] < CASES - 1, d - np.nanmedian(d, axis=1)[:, None], d)
+        d += size * (np.random.default_rng(seed).random(16) < share)
+        d[:, done:] = np.nan
+        ruling = sequential.replay(d, within, learned, RULES[name])
+        for row, wanted in enumerate(plain_rule.replay(d, within, learned, RULES[name])):
+            assert told(ruling, row) == pytest.approx(wanted, rel=1e-6, abs=1e-9, nan_ok=True), (seed, row)
+
+
 @pytest.mark.parametrize("name", ["default", "warm soon"])
 def test_runs_side_by_side_are_each_by_itself(name):
     runs = [simulated(seed, known=9) for seed in range(3)]

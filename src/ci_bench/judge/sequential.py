@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ci_bench.judge.devices import Layout, Slots, between, layout, least_without_one
+from ci_bench.judge.histories import MOST_HISTORY, worth_today
 from ci_bench.judge.noise import (
     LEAST_HISTORY,
     LEAST_SPREAD,
@@ -28,6 +29,7 @@ from ci_bench.judge.noise import (
     moderated,
     nan_median,
 )
+from ci_bench.judge.shifts import without_shifts
 from ci_bench.judge.strays import by_chance, least_launches, today
 from ci_bench.special_functions import ndtri, stdtrit
 
@@ -173,13 +175,6 @@ class Ruling:
 
 
 _MOST_FREEDOM = 2000.0
-MOST_HISTORY = 6.0
-"""Degrees of freedom that a history is worth at most, however long: a few cases may be three times as noisy today, and only their
-own launches can say so (docs/adr/0087)."""
-CONFLICT = 3.0
-"""Launches that scatter this many times as widely as a case's history contradict it."""
-HISTORY_OF_UNCHANGED = 12.0
-"""And where a case is called unchanged: that errs by metric, and not once in a run of many."""
 _GRAIN = 8.0
 _LEAST_EXCURSIONS = 1e-6
 _LARGEST = 20.0
@@ -259,12 +254,13 @@ def replay(d: Floats, within: Floats, learned: Learned, rule: Rule, *, slots: Sl
     at most; the shares of alpha are Bonferroni over looks and cases, valid under any dependence
     between them. If launches were taken on several devices (`slots`, a small number for each
     launch), the variance of the mean is larger by ``k s^2 sum n_j^2 / r^2`` (`devices.between`),
-    and what is called changed must show without any single device, at the level `confirmation`. Ask
+    and what is called changed must show without any single device, at the level `confirmation`. If
+    a launch shifted most cases (`shifts`), both words must hold without that shift as well. Ask
     when a look is complete, or when nothing more will run; a case without a usable launch stays
     open, and so does one whose spread is unknown.
     """
     usable, within, learned = _plausible(d), _plausible(within), _floored(learned)
-    state = _start(usable.shape[:-1])
+    state, gating = _start(usable.shape[:-1]), rule.gating or usable.shape[-2]
     for number, look in enumerate(rule.looks):
         going = _going(usable, state, rule.looks, number)
         if not going.any():
@@ -277,7 +273,11 @@ def replay(d: Floats, within: Floats, learned: Learned, rule: Rule, *, slots: Sl
         usual = np.fmax(COLD_SHARE * nan_median(inside, axis=-1), COLD_SPREAD)
         evidence = _weigh(masked, going, factor, learned, rule, usual=usual, lying=_laid(masked, slots, look))
         own = replace(rule, tau=_of(rule.tau, going), margin=_of(rule.margin, going))
-        codes = _decide(masked[going], evidence, own, number, rule.gating or usable.shape[-2])
+        codes = _decide(masked[going], evidence, own, number, gating)
+        rest = without_shifts(masked, rule.tau, rule.alpha * rule.alpha_shares[number])
+        if rest is not None:
+            alone = replace(evidence, mean=_moments(rest)[1][going])
+            codes = np.where(codes == _decide(rest[going], alone, own, number, gating), codes, Code.OPEN).astype(np.int8)
         state.code[going] = codes
         evidence = evidence.without_spread(evidence.early & (codes == Code.OPEN))
         _record(state, going, evidence, np.broadcast_to(factor, going.shape)[going])
@@ -369,8 +369,7 @@ def _weigh(
     common = np.broadcast_to(np.asarray(learned.bound, dtype=np.float64) ** 2, count.shape)
     known = _known(learned)
     usually = np.maximum(learned.spread**2 - common, (1 - MOST_BOUND) * learned.spread**2) * factor**2
-    limit, conflict = _worth(squares, count, np.where(known, usually, np.nan))
-    freedom = np.where(known, np.minimum(learned.freedom, limit), np.nan)
+    freedom, more = worth_today(squares, count, np.where(known, usually, np.nan), np.where(known, learned.freedom, np.nan))
     energy = np.where(known, freedom * usually, np.nan)
     cold, early = ~known & (count >= rule.cold_launches), ~known & (count >= rule.cold_unchanged) & (count < rule.cold_launches)
     for which, worth in ((cold, 0.0), (early, COLD_FREEDOM)):
@@ -400,23 +399,9 @@ def _weigh(
         left=left,
         others=others,
         grid=np.broadcast_to(np.asarray(learned.grid, dtype=np.float64), count.shape),
-        more=np.where(known & ~conflict, np.minimum(learned.freedom, HISTORY_OF_UNCHANGED) - freedom, 0.0),
+        more=more,
     )
     return every.only(going)
-
-
-def _worth(squares: Floats, count: Counts, usually: Floats) -> tuple[Floats, Truths]:
-    """Return each history's degrees of freedom today, and which cases contradict theirs.
-
-    `squares` are the squared deviations of `count` launches, `usually` the variance that the
-    history says (NaN without one). A case contradicts it whose launches scatter more than
-    `CONFLICT` times as widely; unchanged code does so in one case of 300. If more cases than that
-    do, the histories of the others get less weight as well: they may be next.
-    """
-    conflict = squares > CONFLICT**2 * usually * np.maximum(count - 1, 1)
-    judged = np.sum((count > 1) & np.isfinite(usually), axis=-1, keepdims=True)
-    several = np.maximum(np.sum(conflict, axis=-1, keepdims=True) - 1 - judged // 100, 0)
-    return np.where(conflict, 1.0, np.maximum(MOST_HISTORY - 2.0 * several, 1.0)), np.asarray(conflict, dtype=np.bool_)
 
 
 def _moments(d: Floats) -> tuple[Counts, Floats, Floats]:
