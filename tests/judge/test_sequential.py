@@ -356,6 +356,18 @@ class TestMoreNoise:
         for more in (noisy, inside):
             assert not changes & set(more.code[(calm.code == Code.OPEN) & judged].tolist())
 
+    @given(RATIOS, SPREADS, st.sampled_from(RULE.looks))
+    @settings(deadline=None, max_examples=50)
+    def test_contradicting_a_history_never_makes_a_change(self, d, spreads, look):
+        learned, rule = history(spread=spreads, cases=CASES, freedom=20.0), fixed(look)
+        squares = np.sum((d[:, :look] - d[:, :look].mean(axis=1, keepdims=True)) ** 2, axis=1)
+        doubted = rule_on(d, learned, rule, within=math.nan)
+        contradicts = squares > 1.01 * (histories.CONFLICT * doubted.inflation * spreads) ** 2 * max(look - 1, 1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(histories, "CONFLICT", math.inf)
+            believed = rule_on(d, learned, rule, within=math.nan)
+        assert not {Code.REGRESSED, Code.IMPROVED} & set(doubted.code[contradicts & (believed.code == Code.OPEN)].tolist())
+
     @given(RATIOS, SPREADS, st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.sampled_from(RULE.looks))
     @settings(deadline=None, max_examples=50)
     def test_launches_that_stray_never_make_a_change_of_what_is_open(self, d, spreads, one, other, look):
