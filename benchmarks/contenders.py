@@ -32,7 +32,8 @@ _PER_CENT = 100.0
 class Outcome:
     """The answers for a suite [runs, cases]; all but `regressed` and `launches` are `None` for rules without such answers.
 
-    `alarm` [runs] is whether anything of a run is regressed or suspected.
+    `alarm` is what is regressed or suspected, `builds` by how much head's build is slower by itself, in logarithms (0 for rules
+    without such answers).
     """
 
     regressed: NDArray[np.bool_]
@@ -41,6 +42,7 @@ class Outcome:
     covered: NDArray[np.bool_] | None
     launches: NDArray[np.intp]
     alarm: NDArray[np.bool_] | None = None
+    builds: Floats | float = 0.0
 
 
 Judge = Callable[[Floats], Outcome]
@@ -65,7 +67,8 @@ def ours(name: str, rule: Rule, *, history: int = HISTORY) -> Contender:
         if suite.setting.effects and suite.setting.effects.grid:
             learned = _with_grid(learned, base, head)
         d, within = figures_of(base, head)
-        return lambda plant: _judge(d, within, learned, rule, plant / _PER_CENT)
+        builds = suite.builds / _PER_CENT
+        return lambda plant: replace(_judge(d, within, learned, rule, plant / _PER_CENT), builds=builds)
 
     return Contender(name=name, samples=SAMPLES, enter=enter)
 
@@ -96,7 +99,7 @@ def _judge(d: Floats, within: Floats, learned: noise.Learned, rule: Rule, plant:
     regressed = ruling.code == Code.REGRESSED
     return Outcome(
         regressed=regressed,
-        alarm=(regressed | _suspected(d, within, learned, rule, ruling)).any(axis=-1),
+        alarm=regressed | _suspected(d, within, learned, rule, ruling),
         improved=ruling.code == Code.IMPROVED,
         unchanged=ruling.code == Code.UNCHANGED,
         covered=(ruling.low <= plant) & (plant <= ruling.high),

@@ -202,43 +202,50 @@ HELD_BACK = (
     Setting(name="clock of 10 %, off by 0.2 %", classes=_STEADY, effects=Effects(grid=10, offset=0.2)),
 )
 """Noise that broke a promise when it was first tried. Offsets "of runs" belong to a build: another launch does not average them
-away. An alarm on a case that is off by 0.8 % or by a common offset beyond 1 % is right about the binaries."""
+away. An alarm on a case whose build is off by more than the threshold is right about the build (`Suite.builds`)."""
 
 SETTINGS = (MIX, *NOISIER, *HELD_OUT, *UNSEEN, BOUND, *RARE, *HELD_BACK)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suite:
-    """The cases of many runs: `kind` is the index of the class and `scale` the case's own factor, both [runs, cases]."""
+    """The cases of many runs: `kind` is the index of the class and `scale` the case's own factor, both [runs, cases].
+
+    `builds` is by how much head's build is slower than base's, in per cent: the same in each launch
+    of today, so that an alarm about it is right. `draw_launches` fills it in.
+    """
 
     setting: Setting
     kind: NDArray[np.intp]
     scale: Floats
+    builds: Floats
 
 
 def draw_suite(rng: Generator, setting: Setting, runs: int, cases: int) -> Suite:
     """Cases of `runs` runs, each of a class by its share."""
     shares = np.array([one.share for one in setting.classes])
     kind = rng.choice(len(shares), size=(runs, cases), p=shares / shares.sum())
-    return Suite(setting=setting, kind=kind, scale=np.exp(CASE_SPREAD * rng.standard_normal((runs, cases))))
+    scale = np.exp(CASE_SPREAD * rng.standard_normal((runs, cases)))
+    return Suite(setting=setting, kind=kind, scale=scale, builds=np.zeros((runs, cases)))
 
 
 def draw_launches(rng: Generator, suite: Suite, launches: int, samples: int, *, day: int = 0) -> tuple[Singles, Singles]:
     """Samples of base and head, each [runs, cases, launches, samples], without any true change.
 
     With `day`, history is drawn: so many launches in a row are of one run, each run of another day, at the noise that was
-    learned. Without, all launches are of today's run.
+    learned. Without, all launches are of today's run, and `Suite.builds` is set.
     """
     shape = (*suite.kind.shape, launches)
     scale = suite.scale[..., None] * _day_factor(rng, suite.setting, shape, day)
     rows = _Rows.of(suite, np.broadcast_to(scale, shape))
     order = _turns(rng, rows.count, samples)
     shared, noisier = _shared(rng, suite.setting, rows, 2 * samples)
-    sides = []
+    sides, bound = [], []
     for arm in (0, 1):
         at = order[:, arm]
         own = _own(rng, rows, samples) * np.take_along_axis(noisier, at, axis=1)
-        offset = _offsets(rng, suite.setting, rows, day or launches, modes=not (day and suite.setting.fresh))
+        offset, common = _offsets(rng, suite.setting, rows, day or launches, modes=not (day and suite.setting.fresh))
+        bound.append(common.reshape(shape)[..., :1])
         own += offset[:, None] + np.take_along_axis(shared, at, axis=1)
         if suite.setting.ramp:
             height = rng.exponential(suite.setting.ramp * suite.setting.ramp_own, (rows.count, 1)).astype(np.float32)
@@ -247,6 +254,8 @@ def draw_launches(rng: Generator, suite: Suite, launches: int, samples: int, *, 
             slope = suite.setting.creep * rng.standard_normal((rows.count, 1), dtype=np.float32)
             own += slope * (at / (2 * samples)).astype(np.float32)
         sides.append(own.reshape(*shape, samples))
+    if not day:
+        suite.builds[...] = np.sum(bound[1] - bound[0], axis=-1)
     return _with_effects(rng, suite, (sides[0], sides[1]), day) if suite.setting.effects else (sides[0], sides[1])
 
 
@@ -256,18 +265,13 @@ def _with_effects(rng: Generator, suite: Suite, sides: tuple[Singles, Singles], 
     if effects is None:
         return sides
     runs, cases, launches, samples = head.shape
-    together, here = day or launches, not day or effects.learned
-    offset = np.zeros((runs, cases, launches))
-    if effects.case_bound and here:
-        offset += effects.case_bound * np.repeat(rng.standard_normal((runs, cases, launches // together)), together, axis=-1)
-    if effects.common_bound and here:
-        offset += effects.common_bound * np.repeat(rng.standard_normal((runs, 1, launches // together)), together, axis=-1)
+    offset = _of_builds(rng, effects, head.shape[:3], day)
+    here = not day or effects.learned
+    if not day:
+        suite.builds[...] += offset[..., 0]
     if effects.slow and here:
         slow = rng.random((2, runs, 1, launches)) < effects.slow_share
         offset += effects.slow * (slow[0].astype(np.float64) - slow[1])
-    if effects.offset:  # bound to the code, so that the same signs come back in the history only where one run has them
-        signs = np.where(rng.random((runs, cases, 1)) < 0.5, -1.0, 1.0)  # noqa: PLR2004 - a coin
-        offset += 0.0 if day else effects.offset * signs
     scale = _launch_spread(suite, samples)
     if effects.noisier_share and not day:
         noisy = rng.random((runs, cases, 1)) < effects.noisier_share
@@ -283,6 +287,20 @@ def _with_effects(rng: Generator, suite: Suite, sides: tuple[Singles, Singles], 
         phase = effects.grid * rng.random((runs, cases, 1, 1), dtype=np.float32)
         base, head = (_on_grid(side + phase, effects.grid) for side in (base, head))
     return base, head
+
+
+def _of_builds(rng: Generator, effects: Effects, shape: tuple[int, ...], day: int) -> Floats:
+    """What the builds of each run differ by, of each case and launch."""
+    (runs, cases, launches), offset = shape, np.zeros(shape)
+    together, here = day or launches, not day or effects.learned
+    if effects.case_bound and here:
+        offset += effects.case_bound * np.repeat(rng.standard_normal((runs, cases, launches // together)), together, axis=-1)
+    if effects.common_bound and here:
+        offset += effects.common_bound * np.repeat(rng.standard_normal((runs, 1, launches // together)), together, axis=-1)
+    if effects.offset:  # bound to the code, so that the same signs come back in the history only where one run has them
+        signs = np.where(rng.random((runs, cases, 1)) < 0.5, -1.0, 1.0)  # noqa: PLR2004 - a coin
+        offset += 0.0 if day else effects.offset * signs
+    return offset
 
 
 def _on_grid(values: Singles, step: float) -> Singles:
@@ -354,19 +372,24 @@ def _two_state(rng: Generator, enter: Singles, leave: Singles, steps: int) -> ND
     return inside
 
 
-def _offsets(rng: Generator, setting: Setting, rows: _Rows, together: int, *, modes: bool) -> Singles:
-    """The constant of each launch of one arm; `together` launches in a row are of one run, with `modes` some are slower."""
+def _offsets(rng: Generator, setting: Setting, rows: _Rows, together: int, *, modes: bool) -> tuple[Singles, Singles]:
+    """The constant of each launch of one arm, and the part that belongs to the run.
+
+    `together` launches in a row are of one run, with `modes` some are slower.
+    """
+    bound = np.zeros(rows.count, dtype=np.float32)
     offset = rng.standard_exponential(rows.count, dtype=np.float32) - 1 if setting.skewed else rng.standard_normal(rows.count)
     offset = offset.astype(np.float32)
     if setting.bound:
         common = np.repeat(rng.standard_normal(rows.count // together, dtype=np.float32), together)
+        bound = np.float32(np.sqrt(setting.bound)) * common * rows.column["launch"]
         offset = np.float32(np.sqrt(1 - setting.bound)) * offset + np.float32(np.sqrt(setting.bound)) * common
     offset *= rows.column["launch"]
     offset += rows.column["mode"] * (modes & (rng.random(rows.count, dtype=np.float32) < rows.column["mode_share"]))
     if setting.stray_share:
         stray = rng.random(rows.count, dtype=np.float32) < setting.stray_share
         offset += setting.stray * rows.column["launch"] * stray
-    return np.asarray(offset, dtype=np.float32)
+    return np.asarray(offset, dtype=np.float32), bound
 
 
 def _shared(rng: Generator, setting: Setting, rows: _Rows, slots: int) -> tuple[Singles, Singles]:

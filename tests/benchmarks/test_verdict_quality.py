@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from benchmarks.contenders import OURS
+from benchmarks.contenders import OURS, Outcome
 
 from benchmarks import anchors, judge_scale, noise_models, verdict_quality
 
@@ -53,6 +53,32 @@ class TestVerdictQuality:
         assert f"| {OURS.name} | clock steps |" in " ".join(capsys.readouterr().out.split())
         assert json.loads(path.read_text())["results"][0]["runs"] == 2
 
+    def test_an_alarm_about_a_build_is_right(self):
+        red = np.zeros((4, 3), dtype=bool)
+        red[1:, 0] = True
+        builds = np.zeros((4, 3))
+        builds[2:, 0] = [0.00994, 0.00996]  # the threshold is a logarithm of 0.00995
+        outcome = Outcome(
+            regressed=red, improved=None, unchanged=None, covered=None, launches=np.ones((4, 3), dtype=int), builds=builds
+        )
+        counts = verdict_quality._count_clean(outcome, 20).counts
+        assert (counts["alarm"], counts["false_alarm"]) == (3, 2)
+
+    def test_unchanged_is_wrong_of_what_is_slow_with_its_build(self):
+        change = np.full((1, 4), np.log(1.02))
+        change[0, 0] = 0.0
+        outcome = Outcome(
+            regressed=np.zeros((1, 4), dtype=bool),
+            improved=None,
+            unchanged=np.ones((1, 4), dtype=bool),
+            covered=np.ones((1, 4), dtype=bool),
+            launches=np.ones((1, 4), dtype=int),
+            builds=np.array([[0.0, -0.001, 0.0, 0.001]]),
+        )
+        kind = np.zeros((1, 4), dtype=int)
+        counts = verdict_quality._count_planted(lambda _: outcome, 100 * change, 2.0, kind, 20).counts
+        assert (counts["slow"], counts["wrong_unchanged"]) == (2, 2)
+
     @pytest.mark.parametrize(
         ("successes", "trials", "low", "high"), [(0, 2000, 0, 0.001843), (3, 2000, 0.000309, 0.004377), (5, 5, 0.478, 1)]
     )
@@ -77,6 +103,24 @@ class TestNoiseModels:
         d = np.median(head, axis=-1) - np.median(base, axis=-1)
         assert np.isfinite(d).all()
         assert abs(np.mean(d)) < 4 * d.std() / np.sqrt(d.size)
+
+    @pytest.mark.parametrize(
+        ("name", "least"),
+        [("case offsets of runs 0.5 %, new", 0.45), ("common offset of runs 1 %, new", 0.6), ("run-bound offsets", 0.15)],
+    )
+    def test_what_a_build_has_is_in_each_launch(self, name, least):
+        suite = noise_models.draw_suite(generator(), verdict_quality.MODELS[name], 10, 50)
+        base, head = noise_models.draw_launches(generator(2), suite, 16, 8)
+        d = np.mean(np.median(head, axis=-1) - np.median(base, axis=-1), axis=-1)
+        assert suite.builds.std() > least
+        rest = d - suite.builds
+        assert abs(np.corrcoef(rest.ravel(), suite.builds.ravel())[0, 1]) < 0.2
+        assert rest.std() < d.std()
+
+    def test_without_such_a_model_builds_are_alike(self):
+        suite = noise_models.draw_suite(generator(), noise_models.MIX, 2, 50)
+        noise_models.draw_launches(generator(2), suite, 2, 8)
+        assert not suite.builds.any()
 
     def test_the_same_seed_draws_the_same(self):
         suites = [noise_models.draw_suite(generator(), noise_models.MIX, 2, 50) for _ in range(2)]
