@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ci_bench.judge import histories, noise, sequential, strays
+from ci_bench.judge import noise, sequential, strays
 from ci_bench.judge.noise import Learned
 from ci_bench.judge.sequential import Code, Rule
 
@@ -163,8 +163,8 @@ class TestManyRuns:
 
     def test_they_were_not_before(self, drawn, monkeypatch):
         d, learned = drawn
-        monkeypatch.setattr(histories, "MOST_HISTORY", 20.0)
-        monkeypatch.setattr(histories, "CONFLICT", math.inf)
+        monkeypatch.setattr(noise, "MOST_HISTORY", 20.0)
+        monkeypatch.setattr(noise, "CONFLICT", math.inf)
         codes = self.codes(d, blind(monkeypatch, learned), OLD)
         assert np.mean((codes == Code.REGRESSED).any(axis=-1)) > 0.03
         assert np.mean((codes == Code.IMPROVED).any(axis=-1)) > 0.03

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import norm as normal
 from scipy.stats import t as student
 
-from ci_bench.judge import histories, sequential
+from ci_bench.judge import noise, sequential
 from ci_bench.judge.noise import Learned
 from ci_bench.judge.sequential import Code, Rule, adaptive, fixed
 
@@ -351,7 +351,7 @@ class TestMoreNoise:
         inside = rule_on(d, learned, rule, within=factor * 0.01)
         changes = {Code.REGRESSED, Code.IMPROVED}
         squares = np.sum((d[:, :look] - d[:, :look].mean(axis=1, keepdims=True)) ** 2, axis=1)
-        agrees = squares <= histories.CONFLICT**2 * spreads**2 * (look - 1)  # else the calm history counts for less
+        agrees = squares <= noise.CONFLICT**2 * spreads**2 * (look - 1)  # else the calm history counts for less
         judged = agrees & (np.sum(~agrees) <= 1)  # several such cases lessen the histories of all
         for more in (noisy, inside):
             assert not changes & set(more.code[(calm.code == Code.OPEN) & judged].tolist())
@@ -362,9 +362,9 @@ class TestMoreNoise:
         learned, rule = history(spread=spreads, cases=CASES, freedom=20.0), fixed(look)
         squares = np.sum((d[:, :look] - d[:, :look].mean(axis=1, keepdims=True)) ** 2, axis=1)
         doubted = rule_on(d, learned, rule, within=math.nan)
-        contradicts = squares > 1.01 * (histories.CONFLICT * doubted.inflation * spreads) ** 2 * max(look - 1, 1)
+        contradicts = squares > 1.01 * (noise.CONFLICT * doubted.inflation * spreads) ** 2 * max(look - 1, 1)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(histories, "CONFLICT", math.inf)
+            patch.setattr(noise, "CONFLICT", math.inf)
             believed = rule_on(d, learned, rule, within=math.nan)
         assert not {Code.REGRESSED, Code.IMPROVED} & set(doubted.code[contradicts & (believed.code == Code.OPEN)].tolist())
 

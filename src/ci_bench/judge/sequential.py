@@ -18,16 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ci_bench.judge.devices import Layout, Slots, between, layout, least_without_one
-from ci_bench.judge.histories import MOST_HISTORY, worth_today
 from ci_bench.judge.noise import (
     LEAST_HISTORY,
     LEAST_SPREAD,
     MOST_BOUND,
+    MOST_HISTORY,
     Floats,
     Learned,
     inflation,
     moderated,
     nan_median,
+    worth_today,
 )
 from ci_bench.judge.shifts import without_shifts
 from ci_bench.judge.strays import by_chance, least_launches, today

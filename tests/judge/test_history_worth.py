@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ci_bench.judge import histories
+from ci_bench.judge import noise
 
 CASES = 12
 
@@ -14,7 +14,7 @@ def worth(scatter, *, freedom=20.0, count=5):
     """Of cases whose launches scatter so many times as widely as their history says."""
     scatter = np.asarray(scatter, dtype=float)
     squares, launches = scatter**2 * (count - 1), np.full(scatter.shape, count)
-    return histories.worth_today(squares, launches, np.ones(scatter.shape), np.full(scatter.shape, freedom))
+    return noise.worth_today(squares, launches, np.ones(scatter.shape), np.full(scatter.shape, freedom))
 
 
 @pytest.mark.parametrize(("freedom", "own", "more"), [(20.0, 6, 6), (8.0, 6, 2), (5.0, 5, 0)])
@@ -40,7 +40,7 @@ def test_one_case_in_a_hundred_may_contradict_by_chance():
 
 
 def test_single_launches_contradict_nothing():
-    own, _ = histories.worth_today(np.zeros(2), np.array([1, 0]), np.ones(2), np.full(2, 20.0))
+    own, _ = noise.worth_today(np.zeros(2), np.array([1, 0]), np.ones(2), np.full(2, 20.0))
     assert own.tolist() == [6, 6]
 
 
@@ -51,6 +51,6 @@ def test_runs_are_each_by_themselves():
 
 
 def test_without_a_history_it_is_worth_nothing_known():
-    own, more = histories.worth_today(np.ones(2), np.full(2, 3), np.array([math.nan, 1.0]), np.array([math.nan, 20.0]))
+    own, more = noise.worth_today(np.ones(2), np.full(2, 3), np.array([math.nan, 1.0]), np.array([math.nan, 20.0]))
     assert math.isnan(own[0])
     assert (own[1], more.tolist()) == (6, [0.0, 6.0])
