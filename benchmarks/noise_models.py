@@ -212,7 +212,7 @@ class Suite:
     """The cases of many runs: `kind` is the index of the class and `scale` the case's own factor, both [runs, cases].
 
     `builds` is by how much head's build is slower than base's, in per cent: the same in each launch
-    of today, so that an alarm about it is right. `draw_launches` fills it in.
+    of today. An alarm about it is right. `draw_launches` fills it in.
     """
 
     setting: Setting

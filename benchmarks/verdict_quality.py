@@ -4,8 +4,8 @@
 
 Prints a row for each rule and noise model. Runs have `--cases`, 50 if not said. *Alarms* are runs
 without any change of the code in which a case is called regressed or suspected. An alarm is
-*false* if the case's builds differ by no more than the threshold of 1 %: what a build has by
-itself is the same in each launch, and no measurement can tell it from the code. Its interval is
+*false* if the case's builds differ by no more than the threshold of 1 %: offsets of a
+build are the same in each launch, and no measurement distinguishes them from the code. Its interval is
 the exact 95 % one (Clopper & Pearson). For *found*, a tenth of the cases (one at least) is slowed down.
 *Wrong unchanged* is the share of cases called unchanged of those slowed by 2 %, the margin, whose
 builds make them no faster.

@@ -1,8 +1,8 @@
 """Shifts that most cases of a launch share: of the launch, or of the code. Pure.
 
 A launch may be slow as a whole on one side. That is one event, and every case shows it. Two such
-launches in a row look like fifty certain changes. What distinguishes a change of the code is that
-the shift repeats: its size in each launch is judged like a case of its own, by the launches alone.
+launches in a row look like fifty certain changes. A change of the code differs: its shift repeats.
+So the shifts of all launches are tested like the launches of one more case.
 
 Arrays are [..., cases, launches]; NaN stands for a launch that wasn't run.
 """
