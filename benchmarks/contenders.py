@@ -32,8 +32,8 @@ _PER_CENT = 100.0
 class Outcome:
     """The answers for a suite [runs, cases]; all but `regressed` and `launches` are `None` for rules without such answers.
 
-    `alarm` is what is regressed or suspected, `builds` by how much head's build is slower for unchanged code, in logarithms (0 for rules
-    without such answers).
+    `alarm` is what is regressed or suspected. `builds` is by how much head's build is slower for
+    unchanged code, in logarithms (0 for rules without such answers).
     """
 
     regressed: NDArray[np.bool_]
