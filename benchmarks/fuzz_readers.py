@@ -19,7 +19,7 @@ from ci_bench import __version__
 from ci_bench.commands.trusted.machine_results import DOCUMENTS
 from ci_bench.config import load_config, named_plugins
 from ci_bench.errors import BadConfig
-from ci_bench.formats import training_events, training_log, userbenchmark
+from ci_bench.formats import training_events, training_log
 from ci_bench.formats.catalogue import decode, read
 from ci_bench.formats.github_action_benchmark import read_action_history
 from ci_bench.formats.series import Unreadable
@@ -158,15 +158,6 @@ def _laid(content: bytes, root: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"run-20300101T000000-{hashlib.sha256(content).hexdigest()[:16]}.json.gz").write_bytes(content)
     return root
-
-
-def user_benchmark(content: bytes) -> bool:
-    """TorchBench's userbenchmark JSON."""
-    try:
-        userbenchmark.read(content.decode("utf-8", "replace"))
-    except ValueError as error:
-        return refused(error)
-    return True
 
 
 def training(content: bytes) -> bool:

@@ -102,12 +102,6 @@ def history(identities: Sequence[Mapping[str, Any]] = ({"device": "cuda", "gpu":
     }
 
 
-def user_benchmark() -> tuple[bytes, ...]:
-    """What TorchBench's userbenchmarks leave."""
-    metrics = {"test_train[resnet-cpu-inductor]_latency": 12.5, "x": 3}
-    return written({"name": "x", "environ": {"pytorch_version": "2"}, "metrics": metrics})
-
-
 def training() -> tuple[bytes, ...]:
     """JSON lines of two ranks, the state of transformers' trainer, logs."""
     ranks = [{"rank": rank, "loss": 2.5, "grad_norm": 1, "clock": 1.5, "tokens": 8} for rank in (1, 0)]

@@ -108,7 +108,6 @@ _READERS = (
     Target(name="artifact", feed=readers.archive, seeds=seeds.archives),
     Target(name="losses of a training", feed=readers.training, seeds=seeds.training),
     Target(name="event files of a training", feed=readers.training_events_file, seeds=seeds.training_events),
-    Target(name="userbenchmark", feed=readers.user_benchmark, seeds=seeds.user_benchmark),
     Target(name="GitHub's event", feed=surroundings.event, seeds=seeds.events),
     Target(name="GitHub's answer", feed=surroundings.github_answer, seeds=seeds.github_answers),
     Target(name="GitHub's headers", feed=surroundings.github_headers, seeds=seeds.headers),

@@ -35,6 +35,7 @@ FORMS = {
     "optimum_benchmark-form.json": "optimum-benchmark",
     "dynamo-form-performance.csv": "dynamo-csv",
     "dynamo-form-accuracy.csv": "dynamo-csv",
+    "dynamo-form-expected.csv": "dynamo-csv",
     "github_action_benchmark-form-data.js": "github-action-benchmark",
     "bencher-form.json": "bmf",
     "oss_benchmark-form.json": "oss-benchmark",

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from ci_bench.formats import catalogue
-from ci_bench.formats.recognising import appearance, stable
+from ci_bench.formats.importing import import_results
+from ci_bench.formats.recognising import appearance, stable, with_full_names
 from ci_bench.formats.series import Absent, Unreadable
 from ci_bench.formats.units import direction
-from ci_bench.records.results import Better
+from ci_bench.records.results import Better, Run, RunState
 
 DATA = Path(__file__).parent / "data"
 
@@ -187,7 +188,7 @@ def test_names_that_differ_in_an_address_alone_are_numbered() -> None:
         ("test sort ... bench:   1,000 ns/iter (+/- 3)\n", "`cargo bench`"),
         ("sort   time:   [1.0 us 1.1 us 1.2 us]\n", "criterion"),
         ("command,mean,stddev,median,user,system,min,max\nls,1,1,1,1,1,1,1\n", "hyperfine"),
-        ("name,accuracy,graph_breaks\na,pass,0\n", "PyTorch expects"),
+        ("add_loop,compile_time_instruction_count,3066000000,0.015\n\n\n", "expected instruction counts"),
         ("<!DOCTYPE html><p>", "HTML"),
         ("<?xml version='1.0'?><a/>", "XML"),
         ("a,b,c\n1,2,3\n", "CSV"),
@@ -228,3 +229,79 @@ def test_numbers_that_c_prints_in_lower_case_are_no_syntax_error(word) -> None:
 @pytest.mark.parametrize("skipped", [["x"], {"a": 1}, "why", True, 3])
 def test_a_skip_of_any_kind_is_a_skip(skipped) -> None:
     assert [one.benchmark for one in catalogue.read(google(skipped=skipped)).skipped] == ["BM_A"]
+
+
+def test_a_failed_row_without_a_batch_size_is_its_models() -> None:
+    retried = dynamo("cuda,a,0,0.0,0.0", "cuda,a,8,1.1,10.0")
+    assert ([one.label for one in retried.series if not one.derived], retried.failed) == (["a cuda batch=8"], ())
+    broke = dynamo("cuda,a,8,1.1,10.0", "cuda,a,0,0.0,0.0")
+    assert ([one.benchmark for one in broke.failed], broke.series) == (["a cuda batch=8"], ())
+    either = dynamo("cuda,a,8,1.1,10.0", "cuda,a,16,1.1,20.0", "cuda,a,0,0.0,0.0")
+    assert [one.benchmark for one in either.failed] == ["a cuda"]
+    assert len([one for one in either.series if not one.derived]) == 2
+    tagged = "dev,name,batch_size,tag,speedup,abs_latency\ncuda,a,0,x,0,0\ncuda,a,8,y,1.1,10.0"
+    assert [one.benchmark for one in catalogue.read(tagged).failed] == ["a cuda x"]
+
+
+EXPECTED = "name,accuracy,graph_breaks\n\n\n\na,pass,3\n\n\n\nb,fail_accuracy,40\n\n\n\nc,pass_due_to_skip,0\n"
+"""PyTorch's own tables have three blank lines after each row."""
+
+
+def test_a_table_of_expected_accuracies_is_read() -> None:
+    found = catalogue.read(EXPECTED)
+    assert found.form == "dynamo-csv"
+    assert {one.label: one.runs for one in found.series} == {"a accuracy": ((1.0,),), "a graph_breaks": ((3.0,),)}
+    assert [(one.benchmark, one.reason) for one in found.failed] == [("b", "fail_accuracy"), ("c", "pass_due_to_skip")]
+    assert catalogue.read("name,graph_breaks\nBERT,0\n").series[0].label == "BERT graph_breaks"
+    with pytest.raises(Unreadable, match="line 3: 2 cells, but the header has 3"):
+        catalogue.read("name,accuracy,graph_breaks\na,pass,1\nb,pass\n")
+
+
+@pytest.mark.parametrize(
+    ("texts", "named"),
+    [
+        (("name,accuracy\na,pass", "dev,name,batch_size,accuracy\ncuda,a,4,pass"), ["a cuda batch=4", "a cuda batch=4"]),
+        (("dev,name,batch_size,accuracy\ncuda,a,0,OOM", "dev,name,batch_size,accuracy\ncuda,a,4,pass"), ["a cuda batch=4"] * 2),
+        (("name,accuracy\na,pass", "dev,name,batch_size,accuracy\ncuda,a,0,OOM"), ["a cuda", "a cuda"]),
+        (
+            ("name,accuracy\na,pass", "dev,name,batch_size,accuracy\ncuda,a,4,pass\ncpu,a,4,pass"),
+            ["a", "a cuda batch=4", "a cpu batch=4"],
+        ),
+        (("dev,name,batch_size,accuracy\ncuda,a,4,pass", "dev,name,batch_size,accuracy\ncuda,a,8,pass"), ["a cuda batch=4", "a cuda batch=8"]),
+        (("name,accuracy\nb,pass", "dev,name,batch_size,accuracy\ncuda,a,4,pass"), ["b", "a cuda batch=4"]),
+    ],
+)  # fmt: skip
+def test_a_model_has_its_full_name_in_all_files(texts, named) -> None:
+    readings = with_full_names([catalogue.read(text) for text in texts])
+    found = [[one.benchmark for one in (*reading.series, *reading.failed)] for reading in readings]
+    assert [name for names in found for name in names] == named
+
+
+def test_a_version_follows_its_benchmarks_new_name() -> None:
+    name = "suite.time_call(<function f at 0x7f11aa22bb00>)"
+    results = {"suite.time_call": [[0.1], [["<function f at 0x7f11aa22bb00>"]], "abc"]}
+    columns = ["result", "params", "version"]
+    found = catalogue.read(json.dumps({"version": 2, "result_columns": columns, "results": results}))
+    assert name not in found.versions
+    assert found.versions == {"suite.time_call(<function f at 0x…>)": "abc"}
+
+
+def test_only_aggregates_of_the_users_own_are_named() -> None:
+    row = {"real_time": 1.0, "cpu_time": 1.0, "time_unit": "ns", "run_type": "aggregate"}
+    rows = [
+        {**row, "name": "BM_A_p99", "run_name": "BM_A", "aggregate_name": "p99"},
+        {**row, "name": "BM_B_median", "run_name": "BM_B", "aggregate_name": "median"},
+        {"name": "BM_A_BigO", "run_name": "BM_Fit", "aggregate_name": "BigO", "cpu_coefficient": 1.0},
+    ]
+    found = catalogue.read(json.dumps({"context": {}, "benchmarks": rows}))
+    assert [one.benchmark for one in found.series if not one.derived] == ["BM_B"]
+    assert [one.benchmark for one in found.skipped] == ["BM_A"]
+    assert "only the aggregates p99" in found.skipped[0].reason
+
+
+def test_counters_that_are_left_out_are_named() -> None:
+    rows = [{"name": "BM_A", "real_time": 1.0, "cpu_time": 1.0, "time_unit": "ns", "hits": 3.0, "misses": 2.0}]
+    reading = catalogue.read(json.dumps({"context": {}, "benchmarks": rows}))
+    at = "2026-01-01T00:00:00+00:00"
+    run = Run(id="x", started_at=at, finished_at=at, state=RunState.COMPLETE, config_digest="x", device="cpu")
+    assert import_results({"x.json": reading}, run=run, tool_version="1").counters == ("hits", "misses")

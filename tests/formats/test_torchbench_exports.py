@@ -323,24 +323,29 @@ def test_userbenchmark_metrics_are_flat_and_in_its_units():
     text = userbenchmark.write(
         results(row("mlp"), row("mlp", mode="inference", precision="bf16"), row("cnn", Status.FAILED, reason="x"))
     )[""].text
-    found = userbenchmark.read(text)
-    assert found.environ["pytorch_version"] == "2.13.0"
-    assert found.metrics["test_train[mlp-cpu-inductor]_latency"] == pytest.approx(2.0)
-    assert found.metrics["test_eval[mlp-cpu-eager-bf16]_latency"] == pytest.approx(4.0)
-    assert found.metrics["test_train[mlp-cpu-eager]_cmem"] == pytest.approx(3.0)
-    assert found.metrics["test_train[mlp-cpu-inductor]_compile_time"] == pytest.approx(7.5)
-    assert not [name for name in found.metrics if "cnn" in name]
+    assert json.loads(text)["environ"]["pytorch_version"] == "2.13.0"
+    found = {one.benchmark: (one.typical, one.unit) for one in catalogue.read(text, "userbenchmark").series}
+    assert found["test_train[mlp-cpu-inductor]_latency"] == (pytest.approx(2.0), "ms")
+    assert found["test_eval[mlp-cpu-eager-bf16]_latency"] == (pytest.approx(4.0), "ms")
+    assert found["test_train[mlp-cpu-eager]_cmem"] == (pytest.approx(3.0), "GB")
+    assert found["test_train[mlp-cpu-inductor]_compile_time"] == (pytest.approx(7.5), "s")
+    assert not [name for name in found if "cnn" in name]
 
 
 @pytest.mark.parametrize(("text", "words"), [
-    ("[]", "not a userbenchmark file"),
-    ('{"metrics": {"a": "RuntimeError"}}', "metrics.a: 'RuntimeError' is not a finite number"),
-    ('{"metrics": {"a": NaN}}', "metrics.a: 'nan' is not a finite number"),
-    ('{"metrics": {"a": true}}', "metrics.a: 'True' is not a finite number"),
+    ("[]", "is not a mapping"),
+    ('{"metrics": {"a": NaN}}', "metrics.a: nan is not a finite number"),
+    ('{"metrics": {"a": true}}', "metrics.a: true is not a finite number"),
+    ('{"metrics": {"a": [1]}}', "is not a finite number"),
 ])  # fmt: skip
-def test_a_userbenchmark_file_with_errors_for_numbers_is_refused(text, words):
-    with pytest.raises(ValueError, match=words):
-        userbenchmark.read(text)
+def test_a_userbenchmark_with_impossible_numbers_is_refused(text, words):
+    with pytest.raises(Unreadable, match=words):
+        catalogue.read(text, "userbenchmark")
+
+
+def test_userbenchmark_text_instead_of_a_number_is_a_failure():
+    found = catalogue.read('{"metrics": {"a": "RuntimeError", "b_latency": 2}}', "userbenchmark")
+    assert [(one.benchmark, one.reason) for one in found.failed] == [("a", "RuntimeError")]
 
 
 def test_records_have_numbers_only_and_no_paths():

@@ -40,7 +40,6 @@ FED = {
     "formats/training_events.py": "event files of a training",
     "formats/training_lines.py": "losses of a training",
     "formats/training_tables.py": "losses of a training",
-    "formats/userbenchmark.py": "userbenchmark",
     "github/archive.py": "artifact",
     "github/context.py": "GitHub's event",
     "github/http.py": "GitHub's answer",

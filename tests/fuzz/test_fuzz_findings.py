@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from ci_bench.commands.inputs import OUTCOME, absence
 from ci_bench.errors import GitHubOdd
-from ci_bench.formats import userbenchmark
+from ci_bench.formats import catalogue
+from ci_bench.formats.series import Unreadable
 from ci_bench.github import client, http, server
 from ci_bench.github.http import Answer, Trouble, wait_s
 from ci_bench.github.server import Server, origin
@@ -32,12 +33,12 @@ FAR = ["Mon, 01 Jan 99999999999999999999 00:00:00 GMT", "Mon, 99999999999999 Jan
     [
         (DEEP, "nested too deep"),
         ('{"metrics": {"a": %s}}' % ("1" * 400), "not a finite number"),  # an integer that is no float
-        ('{"metrics": {"a": %s}}' % ("[" * 900 + "]" * 900), "a list or a mapping is not a finite number"),
+        ('{"metrics": {"a": %s}}' % ("[" * 900 + "]" * 900), "a list is not a finite number"),
     ],
 )
 def test_a_userbenchmark_that_is_deep_or_holds_a_huge_number_is_refused(text, reason):
-    with pytest.raises(ValueError, match=reason):
-        userbenchmark.read(text)
+    with pytest.raises(Unreadable, match=reason):
+        catalogue.read(text, "userbenchmark")
 
 
 def test_a_note_that_is_nested_deep_says_nothing(tmp_path):

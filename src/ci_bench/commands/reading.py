@@ -26,12 +26,12 @@ _WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 def compare(settings: Comparing) -> int:
     """Judge one side against another: results documents, or what other tools wrote."""
     from ci_bench import pipeline
-    from ci_bench.commands.sides import policy_of_files, read_side, tell_limits
+    from ci_bench.commands.sides import policy_of_files, read_sides, tell_limits
     from ci_bench.formats import is_imported
     from ci_bench.records.comparison import BaselineMode
 
     config = load(settings)
-    base, head = (read_side(name, paths, settings.source) for name, paths in _sides(settings).items())
+    base, head = read_sides(_sides(settings), settings.source)
     foreign = is_imported(base.results) or is_imported(head.results)
     if foreign:
         tell_limits(base, head)

@@ -37,11 +37,28 @@ def show_log(path: Path) -> None:
     from ci_bench.suites.command.options import Losses
     from ci_bench.suites.command.outputs import read_steps
 
+    if form := _form_of(path):
+        raise BadInput(
+            f"{path}: a file of benchmarks ({form}), not a training log; `ci-bench compare` compares it with another, and"
+            " `ci-bench convert --to results` makes a document to show"
+        )
     try:
         log = read_steps([path], Losses())
     except (Unreadable, OSError) as error:
         raise BadInput(f"{path}: neither a ci-bench document nor a training log: {error}") from None
     say(f"{path}\n" + "".join(f"  {line}\n" for line in _lines(log)))
+
+
+def _form_of(path: Path) -> str:
+    """The format of another tool's benchmark file; empty if it is of none."""
+    from ci_bench.commands.sides import read_content
+    from ci_bench.formats.catalogue import decode, read
+    from ci_bench.formats.series import Unreadable
+
+    try:
+        return read(decode(read_content(path))).form
+    except Unreadable:
+        return ""
 
 
 def _lines(log: "Log") -> list[str]:

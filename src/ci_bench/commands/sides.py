@@ -67,6 +67,23 @@ def read_side(name: str, paths: Sequence[Path], source: str) -> SideRead:
     Raises:
         BadInput: a file cannot be read, or the files do not belong together.
     """
+    (side,) = read_sides({name: paths}, source)
+    return side
+
+
+def read_sides(sides: Mapping[str, Sequence[Path]], source: str) -> list[SideRead]:
+    """Read the sides of a comparison, by name, each as `read_side` does.
+
+    A benchmark that one file calls by a shorter name has its full name on both sides.
+    """
+    opened = {name: _opened(name, paths, source) for name, paths in sides.items()}
+    foreign = {name: side for name, side in opened.items() if not isinstance(side, SideRead)}
+    named = _with_full_names(foreign)
+    return [side if isinstance(side, SideRead) else _imported(name, side, named[name]) for name, side in opened.items()]
+
+
+def _opened(name: str, paths: Sequence[Path], source: str) -> "SideRead | Mapping[Path, tuple[bytes, Reading]]":
+    """A side of a results document, or the other tools' files of a side, each with its content and reading."""
     from ci_bench.records import documents
 
     files = _files(paths)
@@ -74,11 +91,20 @@ def read_side(name: str, paths: Sequence[Path], source: str) -> SideRead:
         return SideRead(name=name, results=documents.read_results(files[0]))
     contents = {file: read_content(file) for file in files}
     ours = [file for file, content in contents.items() if source in {"auto", "results"} and _OURS.match(content)]
-    if len(files) == 1 and (ours or source == "results" or files[0].suffix == ".zip"):
+    if len(files) == 1 and (ours or source == "results"):
         return SideRead(name=name, results=documents.read_results(files[0]))
     if ours:
         raise BadInput(f"{name}: {ours[0]} is a ci-bench document, which holds all launches of a run: pass only this one")
-    return _imported(name, contents, source)
+    return {path: (content, _reading(path, content, source)) for path, content in contents.items()}
+
+
+def _with_full_names(sides: "Mapping[str, Mapping[Path, tuple[bytes, Reading]]]") -> "Mapping[str, Mapping[str, Reading]]":
+    if not sides:
+        return {}
+    from ci_bench.formats.recognising import with_full_names
+
+    named = iter(with_full_names([reading for files in sides.values() for _, reading in files.values()]))
+    return {name: {str(path): next(named) for path in files} for name, files in sides.items()}
 
 
 def _begin(path: Path) -> bytes:
@@ -107,14 +133,14 @@ def _files(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def _imported(name: str, contents: dict[Path, bytes], source: str) -> SideRead:
+def _imported(name: str, files: "Mapping[Path, tuple[bytes, Reading]]", readings: "Mapping[str, Reading]") -> SideRead:
     from ci_bench.formats.importing import import_results
     from ci_bench.formats.series import Unreadable
     from ci_bench.judge.wording import count_of
 
-    readings = {str(path): _reading(path, content, source) for path, content in contents.items()}
+    run = _run({path: content for path, (content, _) in files.items()})
     try:
-        found = import_results(readings, run=_run(contents), tool_version=__version__)
+        found = import_results(readings, run=run, tool_version=__version__)
     except Unreadable as error:
         raise BadInput(f"{', '.join(list(readings)[:SHOWN])}: {error}") from error
     cases, one = found.results.cases, next(iter(readings.values()))
@@ -130,6 +156,8 @@ def _imported(name: str, contents: dict[Path, bytes], source: str) -> SideRead:
         notes.append(f"{name}: not compared: {_listed(found.incomparable)}")
     if found.undirected:
         notes.append(f"{name}: not compared, because it is unknown whether more is better: {_listed(found.undirected)}")
+    if found.counters:
+        notes.append(f"{name}: counters are not compared, because their file says no direction: {_listed(found.counters)}")
     return SideRead(name=name, results=found.results, launches=found.launches, notes=tuple(notes))
 
 

@@ -29,8 +29,8 @@ from ci_bench.formats import (
 )
 from ci_bench.formats.exporting import Export, Written
 from ci_bench.formats.parsing import Node, parse_json
-from ci_bench.formats.recognising import appearance, with_stable_names
-from ci_bench.formats.series import Absent, Reading, Series, Unreadable
+from ci_bench.formats.recognising import appearance, renamed, with_stable_names
+from ci_bench.formats.series import Reading, Unreadable
 from ci_bench.records.faults import show
 from ci_bench.records.spelling import nearest
 
@@ -87,7 +87,7 @@ _FORMATS: Mapping[str, _Format] = {
     "jmh": _Format(jmh.read, jmh.matches),
     "criterion": _Format(criterion.read, criterion.matches, oss_benchmark.parse),
     "vitest": _Format(vitest.read, vitest.matches),
-    "userbenchmark": _Format(userbenchmark.read_series, userbenchmark.matches),
+    "userbenchmark": _Format(userbenchmark.read, userbenchmark.matches),
     "go-bench": _Format(lambda node: go_bench.read(str(node.value)), _never, lambda text: Node(text, "$"), go_bench.matches),
     "bmf": _Format(bencher.read, bencher.matches),
 }
@@ -184,26 +184,24 @@ def _checked(reading: Reading) -> Reading:
         raise Unreadable(f"{len(reading.series):,} series; at most {MAX_SERIES:,} are read")
     if (count := sum(len(run) for series in reading.series for run in series.runs)) > MAX_VALUES:
         raise Unreadable(f"{count:,} numbers; at most {MAX_VALUES:,} are read")
-    clean = with_stable_names(
-        replace(
-            reading,
-            series=tuple(map(_clean, reading.series)),
-            failed=tuple(map(_clean_absent, reading.failed)),
-            skipped=tuple(map(_clean_absent, reading.skipped)),
-        )
-    )
+    clean = with_stable_names(_on_one_line(reading))
     times = Counter((series.benchmark, series.measure) for series in clean.series)
     if twice := next((key for key, count in times.items() if count > 1), None):
         raise Unreadable(f"two series have the same name, {show(' '.join(twice).strip())}; give each benchmark its own name")
     return clean
 
 
-def _clean(series: Series) -> Series:
-    return replace(series, benchmark=_one_line(series.benchmark), measure=_one_line(series.measure))
-
-
-def _clean_absent(absent: Absent) -> Absent:
-    return Absent(benchmark=_one_line(absent.benchmark), reason=_one_line(absent.reason))
+def _on_one_line(reading: Reading) -> Reading:
+    """The same with names and reasons on one line each."""
+    absent = (*reading.failed, *reading.skipped)
+    names = {name: _one_line(name) for name in dict.fromkeys(one.benchmark for one in (*reading.series, *absent))}
+    clean = renamed(reading, {name: line for name, line in names.items() if line != name})
+    return replace(
+        clean,
+        series=tuple(replace(one, measure=_one_line(one.measure)) for one in clean.series),
+        failed=tuple(replace(one, reason=_one_line(one.reason)) for one in clean.failed),
+        skipped=tuple(replace(one, reason=_one_line(one.reason)) for one in clean.skipped),
+    )
 
 
 def _one_line(text: str) -> str:

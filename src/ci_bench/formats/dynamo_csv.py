@@ -59,15 +59,21 @@ The model itself did not run or repeat.
 """
 
 
+_EXPECTED = (["name", "accuracy"], ["name", "accuracy", "graph_breaks"], ["name", "graph_breaks"])
+"""Headers of PyTorch's tables of expected results (``benchmarks/dynamo/ci_expected_accuracy``), with blank lines between rows."""
+
+
 def matches(text: str) -> bool:
     """Return whether it looks like this format."""
-    return text.lstrip("\ufeff").startswith(("dev,name,batch_size", '"dev","name","batch_size"'))
+    header = text.lstrip("\ufeff").partition("\n")[0].strip().replace('"', "")
+    return header.startswith("dev,name,batch_size") or header.split(",") in _EXPECTED
 
 
 def read(text: str) -> Reading:
     """Every figure of every model; of a model that was run again, the last row. A model without a latency failed.
 
     The runner writes 0 then, or NaN. An accuracy other than ``pass`` was not checked, or is wrong; a checked one counts as 1.
+    Tables of expected results have neither device nor batch size, and rows of failures no batch size.
 
     Raises:
         Unreadable: a row does not fit the header, or a known column holds no number.
@@ -75,7 +81,8 @@ def read(text: str) -> Reading:
     series: list[Series] = []
     failed: list[Absent] = []
     skipped: list[Absent] = []
-    for name, (number, row) in {_name(row): (number, row) for number, row in _rows(text)}.items():
+    rows, names = _last_rows(text)
+    for name, (number, row) in rows.items():
         accuracy = row.get("accuracy", _PASSED)
         if accuracy.startswith(_NOT_COMPARED):
             skipped.append(Absent(benchmark=name, reason=accuracy))
@@ -87,17 +94,43 @@ def read(text: str) -> Reading:
             if "accuracy" in row:
                 series.append(Series(benchmark=name, measure="accuracy", runs=one_run(1.0), unit="", better=Better.HIGHER))
             series += _series(name, row, number)
-    return Reading(series=tuple(series), failed=tuple(failed), skipped=tuple(skipped), tool="dynamo runner")
+    return Reading(
+        series=tuple(series),
+        failed=tuple(failed),
+        skipped=tuple(skipped),
+        tool="dynamo runner",
+        shorter={name: names[name] for name in rows},
+    )
+
+
+def _last_rows(text: str) -> tuple[dict[str, tuple[int, Mapping[str, str]]], dict[str, tuple[str, ...]]]:
+    """The last row of each model, by name, with its line; and the shorter names of each model.
+
+    A row without a batch size replaces the only earlier row of its model, and is replaced by a later one.
+    """
+    rows: dict[str, tuple[int, Mapping[str, str]]] = {}
+    names: dict[str, tuple[str, ...]] = {}
+    batches: dict[str, set[str]] = {}
+    for number, row in _rows(text):
+        name, *shorter = _names(row)
+        if not _batch_of(row) and len(earlier := batches.get(name, set())) == 1:
+            (name,) = earlier
+        elif _batch_of(row):
+            batches.setdefault(shorter[0], set()).add(name)
+            rows.pop(shorter[0], None)
+        names.setdefault(name, tuple(shorter))
+        rows[name] = (number, row)
+    return rows, names
 
 
 def _rows(text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
     try:
         lines = csv.reader(text.lstrip("\ufeff").splitlines(), strict=True)
         header = next(lines, [])
-        if not {"name", "dev"} <= {*header} or len({*header}) != len(header):
+        if not ({"name", "dev"} <= {*header} or header in _EXPECTED) or len({*header}) != len(header):
             raise Unreadable("line 1: not a header of the dynamo runner's tables (dev, name, batch_size, …)")
         for cells in lines:
-            if cells == header:  # of another shard, in the same file
+            if not cells or cells == header:  # a blank line, or the header of another shard in the same file
                 continue
             if len(cells) != len(header):
                 raise Unreadable(f"line {lines.line_num}: {len(cells)} cells, but the header has {len(header)}")
@@ -115,10 +148,17 @@ def _has_latency(cell: str, number: int) -> bool:
     return not (isinstance(latency.value, float) and math.isnan(latency.value)) and latency.number() > 0
 
 
-def _name(row: Mapping[str, str]) -> str:
-    batch = f" batch={row['batch_size']}" if row.get("batch_size") else ""
-    tag = f" {row['tag']}" if row.get("tag") else ""
-    return f"{row['name']} {row['dev']}{batch}{tag}"
+def _names(row: Mapping[str, str]) -> tuple[str, ...]:
+    """The row's name, then its names in tables that know less: without the batch size, without the device as well."""
+    model, device, tag = row["name"], row.get("dev"), row.get("tag")
+    full = (model, device, _batch_of(row), tag)
+    return tuple(dict.fromkeys(" ".join(filter(None, parts)) for parts in (full, (model, device, tag), (model,))))
+
+
+def _batch_of(row: Mapping[str, str]) -> str:
+    """The batch size in words; nothing for 0, which the runner writes for a model that failed before it had one."""
+    size = row.get("batch_size", "")
+    return f"batch={size}" if size not in {"", "0"} else ""
 
 
 def _series(name: str, row: Mapping[str, str], number: int) -> Iterator[Series]:

@@ -33,6 +33,8 @@ _KNOWN: dict[str, tuple[str, Better | None, bool]] = {
 }
 """Unit, direction and whether it is derived, of the counters that the library itself writes."""
 _AGGREGATES = ("median", "mean")
+_FITS = ("BigO", "RMS")
+"""Aggregates of a curve over several benchmarks, in rows of their own."""
 _NS_PER_S = 1e9
 
 
@@ -54,8 +56,11 @@ def read(root: Node) -> Reading:
             failed.append(Absent(benchmark=name, reason=_said(errors[0], "error_message")))
         elif skips := [row for row in rows if row.get("skipped") and row.field("skipped").value]:
             skipped.append(Absent(benchmark=name, reason=_said(skips[0], "skip_message")))
-        else:
-            series += _series(name, _samples(rows))
+        elif samples := _samples(rows):
+            series += _series(name, samples)
+        elif other := [word for row in rows if (word := str(row.field("aggregate_name").value)) not in _FITS]:
+            reason = f"the file has only the aggregates {', '.join(other)} of it, and no repetition, median or mean"
+            skipped.append(Absent(benchmark=name, reason=f"{reason}; run it without --benchmark_report_aggregates_only"))
     version = root.field("context").get("library_version")
     tool = f"Google Benchmark {version.text()}" if version else "Google Benchmark"
     context = root.field("context").value
@@ -81,8 +86,6 @@ def _samples(rows: Sequence[Node]) -> Sequence[Node]:
 
 
 def _series(name: str, rows: Sequence[Node]) -> Iterator[Series]:
-    if not rows:
-        return
     unit = rows[0].get("time_unit")
     text = unit.text() if unit else "ns"
     for measure, derived in (("real_time", False), ("cpu_time", True)):

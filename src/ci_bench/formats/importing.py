@@ -136,12 +136,14 @@ class Imported:
 
     `launches` is the number of launches of the benchmark with the fewest. `undirected` are series
     without a direction, `gaps` benchmarks that not every file has, each with how many do;
-    `incomparable` series with numbers below zero, each with why.
+    `incomparable` series with numbers below zero, each with why. `counters` are the measures of
+    derived series without a direction.
     """
 
     results: Results
     launches: int
     undirected: tuple[str, ...] = ()
+    counters: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
     incomparable: tuple[str, ...] = ()
 
@@ -189,9 +191,15 @@ def import_results(files: Mapping[str, Reading], *, run: Run, tool_version: str)
         ),
         launches=min(counts, default=0),
         undirected=tuple(undirected),
+        counters=_counters(files.values()),
         incomparable=incomparable,
         gaps=tuple(f"{name} ({row.seen} of {len(files)} files)" for name, row in rows.items() if row.seen < len(files)),
     )
+
+
+def _counters(readings: Iterable[Reading]) -> tuple[str, ...]:
+    series = (one for reading in readings for one in reading.series)
+    return tuple(dict.fromkeys(one.measure for one in series if one.derived and one.better is None and one.measure))
 
 
 def _gather(reading: Reading, rows: dict[str, _Row], undirected: dict[str, None]) -> None:

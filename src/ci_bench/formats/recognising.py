@@ -7,10 +7,14 @@ would be gone and new each time.
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from ci_bench.formats.series import Absent, Reading, Series
 from ci_bench.records.faults import show
+
+Named = TypeVar("Named", Series, Absent)
 
 _LOOKS = (
     ("the text that `cargo bench` prints; `cargo criterion --message-format=json` is read", r"(?m)^test .+ bench:"),
@@ -24,8 +28,8 @@ _LOOKS = (
     ("the text of pytest-benchmark; `pytest --benchmark-json=FILE` is read", r"(?m)^-+ benchmark.*: \d+ tests? -+$"),
     ("the CSV of hyperfine; `--export-json FILE` is read", r"\Acommand,mean,stddev,median,user,system,min,max"),
     (
-        "a table of accuracies that PyTorch expects; the runner's own CSV (dev,name,batch_size,…) is read",
-        r"\Aname,accuracy",
+        "PyTorch's table of expected instruction counts, which is not read; its tables of expected accuracies are",
+        r"\A\s*[\w.-]+,compile_time_instruction_count,\d+",
     ),
     ("the CSV of Google Benchmark; `--benchmark_out_format=json` is read", r"(?m)^name,iterations,real_time,cpu_time"),
     ("HTML", r"(?i)\A\s*<(!doctype html|html)"),
@@ -90,17 +94,45 @@ def with_stable_names(reading: Reading) -> Reading:
             known[name] = f"{short} #{taken[short]}" if repeated else short
     if not known:
         return reading
-
-    def renamed(one: Series | Absent) -> str:
-        return known.get(one.benchmark, one.benchmark)
-
     shown = ", ".join(list(known.values())[:_SHOWN])
     count = "1 benchmark" if len(known) == 1 else f"{len(known)} benchmarks"
     note = f"addresses and temporary folders in the names of {count} are not compared: {shown}"
+    return replace(renamed(reading, known), notes=(*reading.notes, note))
+
+
+def with_full_names(readings: Sequence[Reading]) -> list[Reading]:
+    """The same with every benchmark called by its full name, if exactly one of the readings' full names belongs to it.
+
+    A model that failed before it had a batch size is then the same benchmark as the model with one.
+    """
+    full: dict[str, set[str]] = {}
+    for name, shorter in ((name, shorter) for reading in readings for name, shorter in reading.shorter.items()):
+        for short in shorter:
+            full.setdefault(short, set()).add(name)
+    only = {short: {name for name in names if name not in full} for short, names in full.items()}
+    known = {short: next(iter(names)) for short, names in only.items() if len(names) == 1}
+    return [
+        renamed(
+            reading, {short: name for short, name in known.items() if short in reading.shorter and name not in reading.shorter}
+        )
+        for reading in readings
+    ]
+
+
+def renamed(reading: Reading, names: Mapping[str, str]) -> Reading:
+    """The same with other names for some benchmarks."""
+
+    def new(name: str) -> str:
+        return names.get(name, name)
+
+    def with_new_name(one: Named) -> Named:
+        return replace(one, benchmark=new(one.benchmark))
+
     return replace(
         reading,
-        series=tuple(replace(one, benchmark=renamed(one)) for one in reading.series),
-        failed=tuple(replace(one, benchmark=renamed(one)) for one in reading.failed),
-        skipped=tuple(replace(one, benchmark=renamed(one)) for one in reading.skipped),
-        notes=(*reading.notes, note),
+        series=tuple(map(with_new_name, reading.series)),
+        failed=tuple(map(with_new_name, reading.failed)),
+        skipped=tuple(map(with_new_name, reading.skipped)),
+        versions={new(name): version for name, version in reading.versions.items()},
+        shorter={new(name): shorter for name, shorter in reading.shorter.items()},
     )

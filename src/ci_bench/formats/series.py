@@ -75,6 +75,8 @@ class Reading:
     """Versions by benchmark, which change with its own code, if the tool records them."""
     notes: tuple[str, ...] = ()
     """Differences between the text and its reading, for people."""
+    shorter: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names by benchmark that files with less about it use: a model without its batch size."""
 
 
 def one_run(*values: float) -> Runs:

@@ -3,18 +3,16 @@
 Names are as TorchBench has them: ``test_train[resnet-cpu-inductor]_latency`` in milliseconds,
 ``_gmem`` and ``_cmem`` in gigabytes, and the precision where it is not fp32. Losses: samples,
 units, launches, failures and skips (a number that is missing has no name there), checks. Text among
-the metrics is refused when read: the tool itself writes errors there.
+the metrics is read as a failure: the tool itself writes errors there.
 """
 
 import json
 import statistics
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from ci_bench.formats.dynamo_csv import device_of, model_of
 from ci_bench.formats.exporting import Files, Written, one_file
-from ci_bench.formats.parsing import Node, is_number
+from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Absent, Reading, Series, one_run
 from ci_bench.records.results import Better, CaseResult, Results, Status
 
@@ -28,15 +26,6 @@ SCALES = {
 """Our metric: the ending of its name there, and by what it is multiplied."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UserBenchmark:
-    """One file: `metrics` are finite numbers by name."""
-
-    name: str
-    environ: Mapping[str, str]
-    metrics: Mapping[str, float]
-
-
 def write(results: Results, name: str = "ci-bench") -> Files:
     """A run's medians as one file."""
     identity = results.environment.identity
@@ -48,28 +37,6 @@ def write(results: Results, name: str = "ci-bench") -> Files:
     metrics = {key: value for row in results.cases if _counts(row) for key, value in _metrics(row, device_of(results))}
     document = {"name": name, "environ": environ, "metrics": metrics}
     return one_file(Written(text=json.dumps(document, indent=4, sort_keys=True, allow_nan=False) + "\n"))
-
-
-def read(text: str) -> UserBenchmark:
-    """Read a file.
-
-    Raises `ValueError` if it has another form, or if a metric is not a finite number.
-    """
-    try:
-        raw: Any = json.loads(text)
-    except RecursionError as error:
-        raise ValueError("not a userbenchmark file: it is nested too deep") from error
-    if not isinstance(raw, dict) or not isinstance(raw.get("metrics"), dict):
-        raise ValueError("not a userbenchmark file: it is a mapping with name, environ and metrics")  # noqa: TRY004 - the file is wrong
-    for key, value in raw["metrics"].items():
-        if not is_number(value):
-            shown = "a list or a mapping" if isinstance(value, list | dict) else repr(str(value)[:60])
-            raise ValueError(f"metrics.{key[:100]}: {shown} is not a finite number; the benchmark failed there")
-    environ = raw.get("environ") if isinstance(raw.get("environ"), dict) else {}
-    told = {str(key): str(value) for key, value in (environ or {}).items()}
-    return UserBenchmark(
-        name=str(raw.get("name", "")), environ=told, metrics={str(k): float(v) for k, v in raw["metrics"].items()}
-    )
 
 
 _ENDINGS: Mapping[str, tuple[str, Better]] = {
@@ -86,7 +53,7 @@ def matches(root: Node) -> bool:
     return root.has("name", "environ", "metrics") and isinstance(root.field("metrics").value, dict)
 
 
-def read_series(root: Node) -> Reading:
+def read(root: Node) -> Reading:
     """One number for each metric; text in a number's place is a failure that the tool wrote there."""
     series: list[Series] = []
     failed: list[Absent] = []

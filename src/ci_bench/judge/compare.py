@@ -312,8 +312,8 @@ def _removed(base: CaseResult, pairs: tuple[Pair, ...], added: Sequence[Case]) -
 
 
 def _short(case: Case) -> str:
-    """The case's id without its suite, in quotes."""
-    return f"`{case.id.partition('/')[2] or case.id}`"
+    """The case's id without its suite, or another tool's own name, in quotes."""
+    return f"`{(case.title if case.suite == IMPORTED else '') or case.id.partition('/')[2] or case.id}`"
 
 
 def _parity(result: CaseResult) -> tuple[ParityFinding, ...]:

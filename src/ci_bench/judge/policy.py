@@ -474,11 +474,18 @@ def _of_status(case: CaseComparison, mode: BaselineMode) -> Iterator[tuple[Rule,
     elif case.base_status in CRASHED and mode is BaselineMode.PAIRED:
         yield Rule.BASELINE_CRASHED, f"head ended well, and was compared with nothing: {case.reason}"
     elif case.base_status not in {None, Status.OK} and not case.reduced:
-        yield Rule.BASELINE_FAILED, case.reason
+        yield _of_failed_base(case)
     if case.head_status is Status.OK and not case.pairs and not measured(case):
         yield Rule.METRIC_MISSING, case.reason
     for fault in case.base_faults:
         yield Rule.BASELINE_FAILED, f"the baseline's own run is in doubt: {fault}"
+
+
+def _of_failed_base(case: CaseComparison) -> tuple[Rule, str]:
+    """The rule of a case that failed on base and works on head: in other tools' files, head has fixed it."""
+    if case.suite == IMPORTED:
+        return Rule.CASE_NEW, f"it works on head, so nothing is compared: {case.reason}"
+    return Rule.BASELINE_FAILED, case.reason
 
 
 def _of_pair(pair: Pair, case: CaseComparison, compared: Compared) -> tuple[Rule, str, float] | None:

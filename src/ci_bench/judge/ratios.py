@@ -261,7 +261,8 @@ def _classify_odd(place: int, pair: tuple[Series, Series], facts: tuple[Facts, F
     if min(len(one), len(two)) < LEAST_LAUNCHES < min(map(_filled, pair)) + 1:
         one, two = (_thinned(_medians_of(series)) for series in pair)
     if min(len(one), len(two)) < LEAST_LAUNCHES:
-        return Ratio(value=_exp(centre), reason=_too_few(min(len(one), len(two)), least))
+        seen, filled = min(len(one), len(two)), min(map(_filled, pair))
+        return Ratio(value=_exp(centre), reason=_too_few(filled, least if seen == filled else 1))
     return _Open(place, centre, one, two, (sizes(one), sizes(two)))
 
 
