@@ -453,6 +453,7 @@ def _policy(raw: Mapping[str, Any]) -> Policy:
             for pattern, own in raw.get("cases", {}).items()
         },
         implausible_speedup=float(raw.get("implausible_speedup", IMPLAUSIBLE_SPEEDUP)),
+        compare_across=tuple(raw.get("compare_across", ())),
         metrics=find_metrics(),
     )
 

@@ -160,6 +160,8 @@ def _compare(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", type=Path, nargs="+", default=(), metavar="FILE", help=several.format(name))
     wrote = "what wrote other tools' files (default: their form tells)"
     parser.add_argument("--from", dest="source", default="auto", metavar="FORMAT", help=wrote)
+    across = "a field of the machine that differs on purpose, such as python; repeatable (adds to policy.compare_across)"
+    parser.add_argument("--across", action="append", default=[], metavar="FIELD", help=across)
     _config(parser)
     _noise(parser)
     written = "also write comparison.json, report.md and report.html here"

@@ -194,13 +194,15 @@ class Comparing(Configured):
     They are two results documents, runs' folders or files of another tool, or the files of each
     side.
 
-    `source` is the format that other tools' files are in.
+    `source` is the format that other tools' files are in. `across` are fields of the machine that
+    differ on purpose.
     """
 
     sides: tuple[Path, ...] = ()
     base: tuple[Path, ...] = ()
     head: tuple[Path, ...] = ()
     source: str = "auto"
+    across: tuple[str, ...] = ()
     noise: Path | None = None
     output: Path | None = None
     as_json: bool = False

@@ -167,6 +167,14 @@ def test_two_machines_are_not_compared(ci_bench, tmp_path) -> None:
     code, out, _ = ci_bench("compare", base, head)
     assert code == 4
     assert "differ in cpu" in " ".join(out.split())
+    code, out, _ = ci_bench("compare", "--across", "cpu", base, head, "-o", tmp_path / "out")
+    assert code == 0
+    assert "Compared across cpu (a processor on base, another processor on head)" in " ".join(out.split())
+    found = documents.read_comparison(tmp_path / "out" / "comparison.json")
+    assert (found.mismatches, [one.field for one in found.across]) == ((), ["cpu"])
+    code, _, err = ci_bench("compare", "--across", "cpus", base, head)
+    assert code == 2
+    assert "--across: neither side records 'cpus'; did you mean 'cpu'?" in err
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,26 @@ def test_other_machines_cannot_be_compared(base, head, field, facts):
     assert case.speedups[0].base_speedup is None
 
 
+@pytest.mark.parametrize("fields", [("torch",), ("torch", "gpu")])
+def test_differences_on_purpose_are_compared(fields):
+    base = results(result(count(1)), identity={"torch": "2.11", "gpu": "A"})
+    head = results(result(count(9)), identity={"torch": "2.12", "gpu": "A"})
+    comparison = judged(head, base, policy=Policy(compare_across=fields))
+    assert comparison.mismatches == ()
+    assert [(one.field, one.base, one.head) for one in comparison.across] == [("torch", "2.11", "2.12")]
+    assert comparison.cases[0].verdict is Verdict.REGRESSED
+    assert comparison.judgement.headline.endswith(" Compared across torch (2.11 on base, 2.12 on head).")
+    assert judged(base, base, policy=Policy(compare_across=fields)).across == ()
+
+
+def test_another_difference_still_bars_comparing():
+    base = results(result(count(1)), identity={"torch": "2.11", "gpu": "A"})
+    head = results(result(count(9)), identity={"torch": "2.12", "gpu": "B"})
+    comparison = judged(head, base, policy=Policy(compare_across=("torch",)))
+    assert [one.field for one in comparison.mismatches] == ["gpu"]
+    assert (comparison.judgement.exit_code, comparison.cases[0].verdict) == (4, Verdict.INCOMPARABLE)
+
+
 def test_facts_unknown_on_both_sides_do_not_bar_comparing():
     body = results(result(count(1)), identity={"gpu": None})
     assert judged(body, body).mismatches == ()

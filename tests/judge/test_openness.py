@@ -181,6 +181,8 @@ def test_other_software_leaves_nothing_to_measure():
 
     assert ask(base, head, 1)
     assert ask(base, other, 1) == frozenset()
+    fields = tuple({*base.environment.identity, "gpu"})
+    assert ask(base, other, 1, policy=Policy(compare_across=fields)) == ask(base, head, 1)
 
 
 def of(*metrics, **fields):

@@ -4,7 +4,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,9 @@ from ci_bench.errors import BadInput, CiBenchError, ExitCode
 from ci_bench.settings import Comparing, Listing, Validating
 
 if TYPE_CHECKING:
-    from ci_bench.records.config import Config
+    from collections.abc import Collection, Sequence
+
+    from ci_bench.records.config import Config, Policy
     from ci_bench.suites.base import Suite
 
 _PLAIN = re.compile(r"(?:\./)?[A-Za-z_][A-Za-z0-9_./+-]*")
@@ -37,10 +39,11 @@ def compare(settings: Comparing) -> int:
         tell_limits(base, head)
     paired = base.results.run.id == head.results.run.id and not foreign
     identity = head.results.environment.identity
+    policy = _across(settings.across, config.policy, {*identity, *base.results.environment.identity})
     comparison = pipeline.judge(
         head.results,
         pipeline.Baseline(mode=BaselineMode.PAIRED if paired else BaselineMode.FILE, results=base.results),
-        policy=policy_of_files(config.policy, identity) if foreign else config.policy,
+        policy=policy_of_files(policy, identity) if foreign else policy,
         folder=None,
         calibration=noise_folder(settings).find(identity) if paired else None,
         rule=pipeline.rule_of(config.run) if paired else None,
@@ -54,6 +57,15 @@ def compare(settings: Comparing) -> int:
             tell_verdict()
         tell_files(settings.output, results=())
     return comparison.judgement.exit_code
+
+
+def _across(fields: "Sequence[str]", policy: "Policy", recorded: "Collection[str]") -> "Policy":
+    """The policy with more fields that differ on purpose. Raises `BadInput` if neither side has one of them."""
+    from ci_bench.records.spelling import nearest
+
+    if unknown := [name for name in fields if name not in recorded]:
+        raise BadInput(f"--across: neither side records {unknown[0]!r}{nearest(unknown[0], sorted(recorded))}")
+    return replace(policy, compare_across=(*policy.compare_across, *fields))
 
 
 def _sides(settings: Comparing) -> dict[str, tuple[Path, ...]]:

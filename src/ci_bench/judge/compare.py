@@ -81,7 +81,8 @@ def compare(
         BadInput: `now` is not a moment of time.
     """
     unready = tuple(_unready(base, head))
-    mismatches = find_mismatches(base.environment, head.environment) if base and not unready else ()
+    different = find_mismatches(base.environment, head.environment) if base and not unready else ()
+    mismatches = tuple(one for one in different if one.field not in policy.compare_across)
     paired = mode is BaselineMode.PAIRED
     base, head = in_turns(base, head) if base and paired else (base and alone(base), alone(head))
     same_rules = paired or (base is not None and base.tool_version == head.tool_version)
@@ -100,6 +101,7 @@ def compare(
         base=_side(base) if base else None,
         absence=None if base else (absence or "no baseline was given"),
         mismatches=mismatches,
+        across=tuple(one for one in different if one.field in policy.compare_across),
         cases=cases,
         shifts=judged.shifts,
         scope=scope,
@@ -113,6 +115,7 @@ def compare(
         base=compared.base,
         absence=compared.absence,
         mismatches=compared.mismatches,
+        across=compared.across,
         cases=compared.cases,
         shifts=compared.shifts,
         pairing=judged.pairing and replace(judged.pairing, lost=len(head.losses)),

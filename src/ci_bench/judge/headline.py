@@ -45,8 +45,15 @@ _OF_A_CASE = {
 def headline(compared: Compared, findings: tuple[Finding, ...], *, verdict: RunVerdict, nothing_measured: bool) -> str:
     """Summarise the run in one sentence.
 
-    It says what failed and by how much, what is open, or what passed.
+    It says what failed and by how much, what is open, or what passed. A second one names differences
+    that the policy allows.
     """
+    told = _sentence(compared, findings, verdict=verdict, nothing_measured=nothing_measured)
+    fields = few((f"{one.field} ({one.base} on base, {one.head} on head)" for one in compared.across), "field")
+    return f"{told} Compared across {fields}." if fields else told
+
+
+def _sentence(compared: Compared, findings: tuple[Finding, ...], *, verdict: RunVerdict, nothing_measured: bool) -> str:
     if compared.unready:
         return f"Failed: {'; '.join(compared.unready)}."
     if nothing_measured:

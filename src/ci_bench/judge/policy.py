@@ -196,6 +196,7 @@ class Compared:
     base: Side | None
     absence: str | None
     mismatches: tuple[Mismatch, ...]
+    across: tuple[Mismatch, ...] = ()
     cases: tuple[CaseComparison, ...]
     shifts: tuple[CommonShift, ...] = ()
     scope: Scope = Scope()

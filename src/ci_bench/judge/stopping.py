@@ -22,7 +22,7 @@ from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.config import MetricPolicy, Policy
 from ci_bench.records.open_cases import OpenCase
-from ci_bench.records.results import Metric, Results, Unit
+from ci_bench.records.results import Fact, Metric, Results, Unit
 from ci_bench.records.units import TIMES
 
 PEAKS = 5
@@ -62,7 +62,7 @@ def still_open(
 
     `now` is the moment against which past runs are old; without it, head's own start.
     """
-    if not next_look(launches_done, rule) or dict(base.environment.identity) != dict(head.environment.identity):
+    if not next_look(launches_done, rule) or _are_different(base.environment.identity, head.environment.identity, policy):
         return {}
     looks = [look for look in rule.looks if look <= launches_done]
     if not looks:
@@ -81,6 +81,11 @@ def still_open(
     undecided = turns.gating & (ruling.next_look > launches_done)
     worse = _launches_for_the_worse(turns, ruling, launches_done).tolist()
     return _by_case([(line, 0) for line in unrepeated] + [(sampled[row], worse[row]) for row in np.flatnonzero(undecided)])
+
+
+def _are_different(base: Mapping[str, Fact], head: Mapping[str, Fact], policy: Policy) -> bool:
+    """Return whether two machines differ in a field that the policy does not allow."""
+    return any(base.get(name) != head.get(name) for name in {*base, *head} - {*policy.compare_across})
 
 
 def _launches_for_the_worse(turns: Turns, ruling: Ruling, launches_done: int) -> Counts:

@@ -429,7 +429,10 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mismatch:
-    """A field of the identity that differs, which makes the two runs incomparable."""
+    """A field of the identity that differs.
+
+    It makes the two runs incomparable, unless the policy allows it.
+    """
 
     field: str
     base: Fact
@@ -438,7 +441,10 @@ class Mismatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class Comparison:
-    """Head against base. `base` is `None` if there was no baseline; `absence` then says why."""
+    """Head against base. `base` is `None` if there was no baseline; `absence` then says why.
+
+    `across` are differences of the machines that the policy allows.
+    """
 
     kind: Literal["comparison"] = "comparison"
     schema_version: Literal[1] = 1
@@ -448,6 +454,7 @@ class Comparison:
     base: Side | None
     absence: str | None
     mismatches: tuple[Mismatch, ...]
+    across: tuple[Mismatch, ...] = ()
     cases: tuple[CaseComparison, ...]
     shifts: tuple[CommonShift, ...] = ()
     pairing: Pairing | None = None

@@ -198,8 +198,9 @@ class Policy:
     or `PAIRED_THRESHOLD` for times of a paired run. `drift` is how far times may move between runs
     at different times; `None` takes the device's `DEFAULT_DRIFT`. `floors` are what candidate arms
     must reach against the reference arm of the same run, and `implausible_speedup` what they must
-    not exceed. `cases` are settings of single cases, by a pattern of their ids. `metrics` is
-    declared by the engine and the suites.
+    not exceed. `cases` are settings of single cases, by a pattern of their ids. `compare_across` are
+    fields of the machine's identity that differ on purpose. `metrics` is declared by the engine and
+    the suites.
     """
 
     thresholds: Mapping[str, float] = field(default_factory=dict)
@@ -210,6 +211,7 @@ class Policy:
     floors: Mapping[Floor, float] = field(default_factory=dict)
     cases: Mapping[str, CasePolicy] = field(default_factory=dict)
     implausible_speedup: float = IMPLAUSIBLE_SPEEDUP
+    compare_across: tuple[str, ...] = ()
     metrics: Mapping[str, MetricKind] = field(default_factory=lambda: ENGINE)
 
     def threshold(self, *, suite: str, metric: str, paired: bool = False) -> float:

@@ -15,7 +15,10 @@ from ci_bench.report.rows import worst_first
 
 MEASURE_BASE = "Run ci-bench on the base branch with the same configuration and pass its results.json as --baseline."
 IN_TURNS = "Use baseline: paired. Runs taken at different times are not directly comparable."
-SAME_PLACE = "Measure base and head on the same machine, then compare again."
+SAME_PLACE = (
+    "Measure base and head on the same machine, then compare again. If the difference is intended, list its fields in"
+    " policy.compare_across (compare: --across FIELD)."
+)
 NEXT_TIME = "Nothing to do: once base has these benchmarks, the next gate compares them."
 SET_UP = "Fix setup.commands or the build; the full log is in setup/ of the output folder."
 MORE_TIME = "Raise the budget (--budget, run.budget_s), or measure fewer cases (--filter)."
