@@ -12,7 +12,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,6 +26,7 @@ from ci_bench.errors import BadConfig, NoSuiteInTree, NothingInTree, PlannerDied
 from ci_bench.records.results import Case
 from ci_bench.suites.base import Stage, Suite, find_suite
 from ci_bench.suites.functions.plan import Functions
+from ci_bench.suites.own_code import of_modules
 from ci_bench.suites.planner import Answer, PlannedCase, Request
 
 TIMEOUT_S = 120.0
@@ -76,7 +77,8 @@ class TreeSuite:
         found = _ask(f"plugins.{self.name}", Request(target=self.target, entry=options), self.tree)
         if found.fault is not None:
             raise BadConfig(found.fault)
-        cases = tuple(one.case for one in found.cases)
+        body = of_modules((self.target.partition(":")[0], self.worker), self.tree.folder)
+        cases = tuple(replace(one.case, body=body) for one in found.cases)
         for case in cases:
             if case.suite != self.name:
                 raise UnknownSuite(

@@ -12,6 +12,7 @@ from ci_bench.judge.owed import other_work, reductions, successor
 from ci_bench.records.comparison import BaselineMode, RunVerdict
 from ci_bench.records.config import Policy, Rule, Severity
 from ci_bench.records.results import Case, Check, Due, Outcome, ParityEvidence, Role, Status, Trace
+from ci_bench.report.summary import summary
 
 ARMS = ("eager", "kernel", "jit")
 names = st.sampled_from(["accuracy", "agrees", "compiled", "finite"])
@@ -248,6 +249,7 @@ def test_base_that_crashed_fails_a_paired_run(status, mode):
 
 def test_other_code_without_outputs_fails():
     row = result(metric(sampled(1.0)))
+    row = replace(row, case=replace(row.case, suite="functions"))
     base, head = (replace(row, case=replace(row.case, body=body)) for body in ("aa", "bb"))
     judgement = judged(results(head), results(base), mode=BaselineMode.PAIRED).judgement
     assert [(one.rule, one.severity) for one in judgement.findings] == [
@@ -258,6 +260,18 @@ def test_other_code_without_outputs_fails():
     same = {"outputs": computed("same")}
     for before, after in ((replace(base, **same), replace(head, **same)), (base, base), (base, row), (row, head)):
         assert judged(results(after), results(before), mode=BaselineMode.PAIRED).judgement.findings == ()
+
+
+@pytest.mark.parametrize(
+    ("bodies", "edited"), [(("aa", "bb"), True), (("aa", "aa"), False), (("", "bb"), False), (("aa", ""), False)]
+)
+@pytest.mark.parametrize("suite", ["command", "mine"])
+def test_an_edited_command_is_named_and_judged(suite, bodies, edited):
+    row = result(metric(sampled(1.0)))
+    base, head = (replace(row, case=replace(row.case, suite=suite, body=body)) for body in bodies)
+    comparison = judged(results(head), results(base), mode=BaselineMode.PAIRED)
+    assert (comparison.judgement.findings, comparison.cases[0].edited) == ((), edited)
+    assert any("The benchmark itself changed: " in line for line in summary(comparison)) is edited
 
 
 def trained(steps=40, data="d", start="s", seed=0, arm="eager"):

@@ -16,7 +16,7 @@ from ci_bench.judge.causes import causes
 from ci_bench.judge.devices import slots_of
 from ci_bench.judge.headline import judge
 from ci_bench.judge.metrics import SampledRule, alone, in_turns, judge_lines
-from ci_bench.judge.owed import OTHER_WORK, other_work, reductions, successor
+from ci_bench.judge.owed import OTHER_WORK, PLACES, is_edited, other_work, reductions, successor
 from ci_bench.judge.paired import SlotsOfCases, judge_turns, turns_of
 from ci_bench.judge.pairing import Judged, Line, Match, Matching, case_verdict, known_of
 from ci_bench.judge.parity import learning_of, outputs_of, parity_findings
@@ -223,6 +223,7 @@ def _case(matching: Matching, match: Match, found: tuple[Pair, ...], speedups: t
         launch_s=_launch_s(head, match.base if matching.paired else None),
         title=head.case.title,
         causes=causes(usable, head, pairs),
+        edited=match.base is not None and head.case.suite != IMPORTED and is_edited(match.base.case, head.case),
     )
 
 
@@ -259,7 +260,7 @@ def _of_other_code(base: CaseResult | None, head: CaseResult) -> OutputsFinding 
 
     `None` if the code is the same, or unknown.
     """
-    if base is None or head.case.suite == IMPORTED or not head.case.body or base.case.body in {"", head.case.body}:
+    if base is None or head.case.suite not in PLACES or not is_edited(base.case, head.case):
         return None
     detail = "the benchmark's own code differs from base's, and it returns nothing to compare: it may do other work"
     return OutputsFinding(arm=head.case.reference, verdict=Sameness.UNKNOWN, detail=detail, tensors=0)

@@ -39,6 +39,11 @@ def have_other_inputs(base: CaseResult, head: CaseResult) -> bool:
     return head.case.suite in PLACES and ours is not None and theirs is not None and ours.inputs != theirs.inputs
 
 
+def is_edited(base: Case, head: Case) -> bool:
+    """Return whether both sides know their benchmark's own code, and it differs."""
+    return bool(base.body and head.body) and base.body != head.body
+
+
 def reductions(base: CaseResult, head: Case) -> tuple[str, ...]:
     """List what head's plan owes less than base's, one clause for each; empty if nothing is lost.
 
@@ -62,7 +67,7 @@ def other_work(base: CaseResult, head: CaseResult) -> tuple[str, ...]:
     if theirs is not None and ours is None:
         return ("nothing that it computes can be compared any longer",)
     if theirs is None or ours is None:
-        edited = base.case.body and head.case.body and base.case.body != head.case.body
+        edited = is_edited(base.case, head.case) and head.case.suite in PLACES
         return ("its own code differs, and it returns nothing to compare",) if edited and ours is None else ()
     apart = {
         "start weights": not ours.start.same_as(theirs.start),

@@ -303,7 +303,7 @@ class CaseComparison:
     `learning` is the loss parity of head's reference arm with base's; `None` if one of the two was not trained. `outputs` is
     whether head's reference arm computes what base's does; `None` if neither side kept anything of it. `launch_s` is how long
     a launch of it took, checks included; of a paired run on both sides together.
-    `causes` say of arms that were explained what changed of their steps.
+    `causes` say of arms that were explained what changed of their steps. `edited` says that the benchmark's own code differs.
     `facts`, `arms`, `reference` and `title` are head's, and base's of a case that head lacks.
     """
 
@@ -329,6 +329,7 @@ class CaseComparison:
     launch_s: float | None = None
     title: str = ""
     causes: tuple[Cause, ...] = ()
+    edited: bool = False
 
     @property
     def called(self) -> str:

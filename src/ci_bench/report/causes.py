@@ -48,7 +48,8 @@ def explained(case: CaseComparison, *, name: Form, prose: Form) -> tuple[str, ..
     compiling = {pair.arm: pair for pair in case.pairs if pair.metric in COMPILATIONS and pair.verdict.worse and not pair.detail}
     arms = [arm for arm in (*known, *compiling) if arm in compiling or _is_blamed(known[arm])]
     several = len(dict.fromkeys(arms)) > 1
-    return tuple(
+    edited = ("the benchmark itself changed: its own code differs from base's",) if case.edited else ()
+    return edited + tuple(
         f"{name(arm)}: {sentence}" if several else sentence
         for arm in dict.fromkeys(arms)
         for sentence in (

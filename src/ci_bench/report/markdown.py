@@ -191,7 +191,7 @@ def reasons(comparison: Comparison, rows: Sequence[Change]) -> Block:
     """Why the first cases got worse, and what was ruled out: two lines at most."""
     lines: list[str] = []
     for case in first_regressions(rows)[:_EXPLAINED]:
-        why = [one.partition(". ")[0] for one in explained(case, name=code, prose=plain)[:1]]
+        why = [one.partition(". ")[0] for one in explained(case, name=code, prose=plain)[: 1 + case.edited]]
         if any(row.case is case and row.finding is not None and row.finding.rule in WRONG for row in rows):
             why += reproduced(case, name=code, prose=plain)[:1]
         if why and not lines and (out := ruled_out(comparison, case)):

@@ -12,11 +12,12 @@ from ci_bench.records.comparison import BaselineMode, Comparison, MeanSpeedup, P
 from ci_bench.records.config import Severity
 from ci_bench.records.outputs import Sameness
 from ci_bench.records.units import TIMES
-from ci_bench.report.rows import outcome_mood
+from ci_bench.report.rows import labels, outcome_mood
 from ci_bench.report.text import percent
 from ci_bench.report.words import Mood, fine
 
 _NOISY = 1.1
+_NAMED = 5
 _OTHER_MOMENT = "so only changes larger than the normal drift between runs count."
 _WEAKER = {
     BaselineMode.FILE: f"The baseline is an earlier run, {_OTHER_MOMENT}",
@@ -31,11 +32,20 @@ def summary(comparison: Comparison) -> list[str]:
     lines = [shift.reason for shift in moved if shift.reason not in told]
     if comparison.mode in _WEAKER and comparison.base is not None and not comparison.mismatches:
         lines.append(_WEAKER[comparison.mode])
+    lines += _edited(comparison)
     lines += _outputs(comparison)
     lines += _decided(comparison)
     if comparison.mode is BaselineMode.PAIRED and comparison.pairing is not None:
         lines += _paired(comparison, comparison.pairing)
     return lines
+
+
+def _edited(comparison: Comparison) -> list[str]:
+    """Benchmarks whose own code differs, by name: a change of theirs may be one of the benchmark."""
+    names = labels(comparison)
+    edited = [names[case.id] for case in comparison.cases if case.edited]
+    more = f" and {len(edited) - _NAMED:,} more" if len(edited) > _NAMED else ""
+    return [f"The benchmark itself changed: {', '.join(edited[:_NAMED])}{more}."] if edited else []
 
 
 def _outputs(comparison: Comparison) -> list[str]:

@@ -5,12 +5,14 @@ command ran. A ledger must be known before, or a vanished benchmark would not be
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.suites.base import Stage, StageKind
 from ci_bench.suites.command.options import Options, parse
+from ci_bench.suites.own_code import of_commands
 
 MEMORY_LAUNCHES = (0, 1)
 """Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""
@@ -35,6 +37,7 @@ class CommandSuite:
                 arms=(parsed.reference, *(arm for arm in parsed.arms if arm != parsed.reference)),
                 reference=parsed.reference,
                 due=_due(parsed),
+                body=of_commands(parsed.arms.values(), Path(parsed.cwd)),
             ),
         )
 

@@ -1,0 +1,68 @@
+"""Digest of a benchmark's own code: the files of a tree that a command names, or that a suite's modules are.
+
+Base and head with different digests are compared, and the report says that the benchmark itself changed. Nothing is run.
+"""
+
+import hashlib
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+LENGTH = 16
+"""Hexadecimal digits of a digest."""
+MOST_FILES, MOST_BYTES = 1000, 4 << 20
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+def of_commands(commands: Iterable[str | Sequence[str]], folder: Path) -> str:
+    """The digest of the files and folders that commands name; empty if they name none in `folder`."""
+    return _digest(found for command in commands for found in _named(_words(command), folder))
+
+
+def of_modules(names: Iterable[str], folder: Path) -> str:
+    """The digest of modules' files; empty if none of them is in `folder` or its ``src``."""
+    return _digest(found for name in names for found in _module(name, folder))
+
+
+def _words(command: str | Sequence[str]) -> list[str]:
+    if not isinstance(command, str):
+        return list(command)
+    try:
+        return shlex.split(command)
+    except ValueError:  # the shell will complain of a quote that is not closed
+        return command.split()
+
+
+def _named(words: Sequence[str], folder: Path) -> Iterator[Path]:
+    """Yield the files of each word: a path, a test's id, or a module after ``-m`` or before ``:function``."""
+    for before, word in zip(("", *words), words, strict=False):
+        path = folder / word.partition("::")[0]
+        if not word or Path(word).is_absolute() or ".." in Path(word).parts or path == folder:
+            continue
+        if path.is_dir():
+            yield from sorted(path.rglob("*.py"))[:MOST_FILES]
+        elif before == "-m" or ":" in word:
+            yield from _module(word.partition(":")[0], folder)
+        yield path
+
+
+def _module(name: str, folder: Path) -> Iterator[Path]:
+    if _MODULE.fullmatch(name) is None:
+        return
+    for root in (folder, folder / "src"):
+        stem = root.joinpath(*name.split("."))
+        yield from (stem.with_suffix(".py"), stem / "__init__.py", stem / "__main__.py")
+
+
+def _digest(paths: Iterable[Path]) -> str:
+    """Digest the contents of those paths that are files, each once."""
+    parts = [hashlib.sha256(path.read_bytes()).hexdigest() for path in dict.fromkeys(paths) if _is_readable(path)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:LENGTH] if parts else ""
+
+
+def _is_readable(path: Path) -> bool:
+    try:
+        return path.is_file() and path.stat().st_size <= MOST_BYTES
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,59 @@
+"""Digests of the files that a command names, and of a suite's modules."""
+
+import pytest
+
+from ci_bench.suites.command.plan import SUITE
+from ci_bench.suites.own_code import of_commands, of_modules
+
+COMMANDS = [
+    ["python", "bench/run.py", "--fast"],
+    "python bench/run.py > /dev/null",
+    ["python", "-m", "bench.run"],
+    ["pytest", "bench/run.py::test_sort"],
+    ["pytest", "bench"],
+    ["python", "-m", "ci_bench.suites.command.looping", "bench.run:train"],
+]
+
+
+@pytest.fixture
+def tree(tmp_path):
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench" / "run.py").write_text("x = 1\n")
+    (tmp_path / "lib.py").write_text("y = 1\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=str)
+def test_an_edited_file_changes_the_digest(tree, command) -> None:
+    before = of_commands([command], tree)
+    (tree / "lib.py").write_text("y = 2\n")
+    assert of_commands([command], tree) == before != ""
+    (tree / "bench" / "run.py").write_text("x = 2\n")
+    assert of_commands([command], tree) not in {before, ""}
+
+
+@pytest.mark.parametrize(
+    "command", ["true", ["pytest", "."], "python -c 'x' \"", ["cat", "/etc/hostname"], ["cat", "../lib.py"], [""]]
+)
+def test_a_command_without_files_of_the_tree_has_no_digest(tree, command) -> None:
+    assert of_commands([command], tree / "bench" if "../lib.py" in command else tree) == ""
+
+
+def test_a_planned_command_has_the_digest_of_its_tree(tree, monkeypatch) -> None:
+    monkeypatch.chdir(tree)
+    entries = ({"name": "x", "command": ["python", "run.py"], "cwd": "bench"}, {"name": "x", "loop": "bench.run:train"})
+    bodies = [SUITE.plan(entry)[0].body for entry in entries]
+    assert "" not in bodies
+    (tree / "bench" / "run.py").write_text("x = 2\n")
+    assert all(SUITE.plan(entry)[0].body not in {body, ""} for entry, body in zip(entries, bodies, strict=True))
+
+
+def test_a_suites_modules_are_its_code(tree) -> None:
+    before = of_modules(["bench.run", "json"], tree)
+    assert before != ""
+    assert of_modules(["json", "bench/run"], tree) == ""
+    (tree / "bench" / "run.py").write_text("x = 2\n")
+    assert of_modules(["bench.run"], tree) != before
+    (tree / "src").mkdir()
+    (tree / "src" / "mine.py").write_text("SUITE = 1\n")
+    assert of_modules(["mine"], tree) != ""
