@@ -17,11 +17,16 @@ def cast_module(module: nn.Module, dtype: torch.dtype) -> nn.Module:
     return module
 
 
-def in_type(value: Tensor, dtype: torch.dtype) -> Tensor:
-    """A tensor in a floating type; complex ones as in `cast_module`, whole numbers as they are."""
-    if value.is_complex():
-        return value.to(torch.complex128) if dtype is torch.float64 else value
-    return value.to(dtype) if value.is_floating_point() else value
+def in_type(value: Tensor, dtype: torch.dtype, *, copy: bool = False) -> Tensor:
+    """A tensor in a floating type; complex ones as in `cast_module`, whole numbers as they are.
+
+    Without `copy`, it shares its memory with a tensor that is in this type.
+    """
+    if value.is_complex() and dtype is torch.float64:
+        return value.to(torch.complex128, copy=copy)
+    if value.is_floating_point():
+        return value.to(dtype, copy=copy)
+    return value.clone() if copy else value
 
 
 def real_parts(value: Tensor) -> Tensor:

@@ -25,6 +25,8 @@ WAYS_TO_RUN = frozenset({"capturable", "foreach", "fused"})
 ADAFACTOR_EPS2 = 1e-3
 """Torch's default for the second of its two."""
 
+SMALLEST_EPS = 1e-4
+"""Adam's 1e-8 is zero in fp16, and the first update then 0 / 0."""
 
 FP32_ROUNDING = 2.0**-24
 RECTIFIED, RECTIFIED_FROM, RECTIFIED_BY = "RAdam", 5.0, 20
@@ -102,7 +104,7 @@ def make_optimizer(
     """Make the named optimizer over `parameters`.
 
     The user's own gets `model` if its first parameter has that name. Lists among the `options`
-    become tuples. `defaults` are for the options that it has and the user did not set. `capturable`
+    become tuples. `defaults` are for the options that it has, as one value, and the user did not set. `capturable`
     is such a default, only on a GPU, for steps that are captured in a CUDA graph or compiled, which
     need it. Elsewhere it launches kernels for work that the host does as well, and a slower eager
     arm would flatter the arms compared with it.
@@ -124,7 +126,8 @@ def make_optimizer(
     if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken.values()):
         _check_options(named, arguments, known, device)
     given = {**defaults, **({"capturable": True} if capturable and device != "cpu" else {})}
-    arguments = {**{option: value for option, value in given.items() if option in known}, **arguments}
+    fitting = (option for option in given if option in known and not isinstance(taken[option].default, tuple))
+    arguments = {**{option: given[option] for option in fitting}, **arguments}
     try:
         built = make(model if wants_model else parameters, lr=lr, **arguments)
     except (TypeError, ValueError, IndexError, RuntimeError) as error:

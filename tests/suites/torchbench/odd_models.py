@@ -39,6 +39,17 @@ class Answering(nn.Module):
         return Answer(logits=hidden.tanh(), hidden=hidden)
 
 
+class Wide(nn.Module):
+    """It has fp64 weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(16, 4).double()
+
+    def forward(self, x):
+        return self.layer(x.double())
+
+
 class Turns(nn.Module):
     """Two heads of which each step trains one, as tasks that alternate."""
 
@@ -78,6 +89,10 @@ def spectrum():
 
 def answering():
     return Answering(), _rows()
+
+
+def wide():
+    return Wide(), _rows()
 
 
 def turns():

@@ -22,6 +22,14 @@ def test_complex_numbers_and_dataclasses_are_compared(model, mode):
     assert wrong.outcome is Outcome.FAIL, wrong
 
 
+@pytest.mark.parametrize("optimizer", ["Adam", "SGD"])
+def test_fp64_weights_are_trained_and_compared(optimizer):
+    check = accuracy("wide", mode="training", optimizer=optimizer)
+    assert check.outcome is Outcome.PASS, check
+    wrong = accuracy("wide", mode="training", optimizer=optimizer, backend="odd_models:off_by_two_percent")
+    assert wrong.outcome is Outcome.FAIL, wrong
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_imaginary_parts_that_a_backend_drops_are_missed(mode):
     assert accuracy("spectrum", mode=mode, backend="odd_models:drops_imaginary").outcome is Outcome.FAIL

@@ -33,6 +33,20 @@ def test_options_make_a_difference():
     assert (type(optimizer).__name__, optimizer.defaults["decay"]) == ("Signed", 0.5)
 
 
+@pytest.mark.parametrize(
+    ("more", "eps"),
+    [
+        ({}, 1e-8),
+        ({"precision": "fp16"}, 1e-4),
+        ({"precision": "fp16", "optimizer_options": {"eps": 1e-3}}, 1e-3),
+        ({"precision": "fp16", "optimizer": "Adafactor"}, (None, 1e-3)),
+    ],
+)
+def test_an_epsilon_is_not_zero_in_fp16(more, eps):
+    _, workload = opened(**own("Plain", **{"optimizer": "Adam", **more}))
+    assert workload._build(candidate=None).optimizer.defaults["eps"] == eps
+
+
 @pytest.mark.parametrize("optimizer", ["RAdam", "NAdam", "AdamW"])
 def test_what_a_compiled_correction_loses_after_many_steps_is_rounding(optimizer):
     check = accuracy(**own("Plain", optimizer=optimizer, scope="step", backend="aot_eager", lr=0.01, steps=9))

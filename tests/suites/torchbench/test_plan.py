@@ -82,11 +82,29 @@ def test_parts_are_details_where_only_the_model_is_compiled():
     assert set(details.values()) == {()}
 
 
+@pytest.mark.parametrize(("source", "models"), [("own", ["m:a", "m:b", "m:c"]), ("timm", ["res_a", "res_b", "res_c"])])
+def test_a_selection_holds_for_models_that_only_the_entry_names(source, models):
+    def names(**more):
+        given = {"source": source, "models": models, "mode": "inference", "backend": "eager", **more}
+        return [case.params["model"] for case in SUITE.plan(given)]
+
+    assert names() == models
+    assert names(filter=["a", "b"], exclude=["b"]) == [models[0]]
+    assert names(exclude_exact=[models[0]]) == models[1:]
+    shares = [names(partitions=2, partition=share) for share in (0, 1)]
+    assert sorted(shares[0] + shares[1]) == models
+    assert all(shares)
+
+
 @pytest.mark.parametrize(("entry", "words"), [
     ({"backend": ["inductor", "inductor"]}, "names one arm twice"),
     ({"backend": ["eager", "dynamo-eager"]}, "names one arm twice"),
     ({"models": ["mpl"]}, "none of the 13 models is called 'mpl'; did you mean 'mlp'"),
     ({"source": "own"}, "source own needs models"),
+    ({"source": "own", "models": ["m:a", "m:b"], "exclude": ["("]}, "is not a regular expression"),
+    ({"source": "own", "models": ["m:a", "m:b"], "exclude_exact": ["m:c"]}, "none of the 2 models is called 'm:c'"),
+    ({"source": "own", "models": ["m:a", "m:b"], "partitions": 2, "partition": 7}, "7 is not in 0..1"),
+    ({"source": "own", "models": ["m:a", "m:b"], "filter": ["x"]}, "none of 2 models is chosen"),
     ({"source": "torchbench"}, "needs the folder of a TorchBench checkout"),
     ({"source": "torchbench", "path": "/nowhere"}, "no models under torchbenchmark/models"),
     ({"nopython": True, "scope": "step"}, "breaks the graph at backward"),

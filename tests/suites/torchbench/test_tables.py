@@ -28,6 +28,16 @@ def settled(model, device="cpu", *, table=None, no_skip=False, fast=False, **mor
     return settle(replace(one, rules=rules), device)
 
 
+def test_one_list_of_frozen_models_is_for_all_devices(tmp_path):
+    path = tmp_path / "torchbench.yaml"
+    path.write_text("skip:\n  freezing: [moco]\n")
+    table = read_tables([str(path)])
+    found = {device: settled("moco", device, table=table, freezing=True).skip for device in ("cpu", "cuda")}
+    assert found == dict.fromkeys(("cpu", "cuda"), "the table skips it (skip.freezing)")
+    assert settled("moco", table=table).skip is None
+    assert settled("other", table=table, freezing=True).skip is None
+
+
 def own(tmp_path, *rules):
     path = tmp_path / "table.yml"
     path.write_text(json.dumps({"schema_version": 1, "rules": list(rules)}))

@@ -70,7 +70,12 @@ def test_a_folder_is_named_by_its_last_part(folder):
     ("raw", "fault"),
     [
         ("berd", r"suites\.transformers\.model: unknown preset 'berd'; did you mean 'bert'\?"),
-        ("bert-base-uncased", r"a hub id is owner/name, a folder starts with \./ or /"),
+        (
+            "bert-base-uncased",
+            r"the hub calls it google-bert/bert-base-uncased \(a hub id is owner/name, a folder starts with \./",
+        ),
+        ("gpt2-medium", r"the hub calls it openai-community/gpt2-medium"),
+        ("t5-small", r"the hub calls it google-t5/t5-small"),
         (["bert", "gtp2"], r"suites\.transformers\.model\[1\]: unknown preset 'gtp2'; did you mean 'gpt2'\?"),
         ("./nowhere", r"model: nowhere/config\.json not found; give the folder that save_pretrained wrote"),
         ({"config": {"hidden_size": 3}}, r"model\.config\.model_type: missing"),

@@ -132,6 +132,7 @@ def test_what_no_inputs_are_made_for_is_skipped_with_the_reason():
         ("llama", {"sequence_length": 5000}, True),
         ("t5", {"sequence_length": 5000}, True),
         ("whisper", {"mode": "generation", "new_tokens": 512}, False),
+        ({"config": {"model_type": "xlnet", "d_model": 32, "n_layer": 1, "n_head": 4}}, {"sequence_length": 5000}, True),
         ("vit", {}, True),
     ],
 )

@@ -34,14 +34,42 @@ def test_a_reference_that_does_not_fit_leaves_the_answer_unknown():
     assert "does not fit into memory" in check.detail
 
 
-def test_any_other_error_of_the_reference_is_the_cases():
+def broken(*, exact_alone, wrong=False):
     def open_one(one, arm, script):
-        if one.exact:
+        if one.exact or not exact_alone:
             raise RuntimeError("broken")
-        return open_program(one, arm, script)
+        found = open_program(one, arm, script)
+        if wrong and arm != "eager":
+            with torch.no_grad():
+                next(found.model.parameters()).mul_(1.05)
+        return found
 
+    return open_one
+
+
+def test_a_model_without_fp64_is_compared_with_eager():
+    assert agrees(broken(exact_alone=True), **tiny("bert")).outcome is Outcome.PASS
+    assert agrees(broken(exact_alone=True, wrong=True), **tiny("bert")).outcome is Outcome.FAIL
+    generating = agrees(broken(exact_alone=True), **tiny("gpt2"), mode="generation")
+    assert generating.outcome is Outcome.UNKNOWN
+    assert "does not generate in fp64, which the comparison needs: RuntimeError: broken" in generating.detail
+
+
+def test_a_model_that_fails_itself_is_the_cases():
     with pytest.raises(RuntimeError, match="broken"):
-        agrees(open_one, **tiny("bert"))
+        agrees(broken(exact_alone=False), **tiny("bert"))
+
+
+MIXTRAL = {
+    "model_type": "mixtral", "vocab_size": 128, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "intermediate_size": 64, "num_local_experts": 4,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_a_mixture_of_experts_is_compared(mode):
+    check = agrees(model={"config": MIXTRAL}, mode=mode, batch_size=1, sequence_length=8, candidate="aot_eager")
+    assert check.outcome is Outcome.PASS, check
 
 
 def test_an_eager_arm_that_is_not_finite_is_no_measure():

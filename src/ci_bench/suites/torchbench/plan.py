@@ -239,14 +239,19 @@ def _models(options: Mapping[str, Any], source: Source, table: Table) -> tuple[s
         models = tuple(options.get("models", ()))
         if not models:
             raise BadConfig(f"{WHERE}.models: source own needs models, as package.module:factory or path:FILE,class:NAME")
-        return models
+        return _chosen_of(models, options)
     known = catalogue.names(source, options.get("path"), canary=table.canaries | frozenset(options.get("models", ())))
     if source is Source.TIMM and options.get("models"):
-        return tuple(options["models"])
+        return _chosen_of(tuple(options["models"]), options)
     strangers = unknown_models(table, known)
     if options.get("strict", False) and strangers:
         raise BadConfig(f"{WHERE}.tables: strict, and {source} has no model {', '.join(strangers[:10])}")
     return select(known, selection_from(options))
+
+
+def _chosen_of(models: tuple[str, ...], options: Mapping[str, Any]) -> tuple[str, ...]:
+    """The selection among models that only the entry names."""
+    return select(models, replace(selection_from(options), models=()))
 
 
 def _batch_sizes(options: Mapping[str, Any]) -> tuple[int | str | None, ...]:

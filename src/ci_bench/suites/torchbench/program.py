@@ -22,7 +22,7 @@ from ci_bench.suites.casts import cast_module, in_type, real_parts
 from ci_bench.suites.experiments import Captured, captures, require_forward
 from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.marks import MarkShapes, marked, shape_marks
-from ci_bench.suites.optimizers import make_optimizer
+from ci_bench.suites.optimizers import SMALLEST_EPS, make_optimizer
 from ci_bench.suites.torchbench.backends import make_compiler
 from ci_bench.suites.torchbench.options import TRAINING_PARTS, Mode, Options, Precision, Scope
 from ci_bench.suites.torchbench.snapshot import buffers_of, leaves_of, load_state, parameters_of
@@ -145,7 +145,13 @@ def build_optimizer(
     """
     settings = options.settings
     return make_optimizer(
-        settings.optimizer, parameters, lr=settings.lr, options=settings.optimizer_options, device=device, capturable=capturable
+        settings.optimizer,
+        parameters,
+        lr=settings.lr,
+        options=settings.optimizer_options,
+        device=device,
+        capturable=capturable,
+        defaults={"eps": SMALLEST_EPS} if options.precision is Precision.FP16 else {},
     )
 
 

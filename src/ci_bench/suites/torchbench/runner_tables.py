@@ -140,6 +140,8 @@ def _skips(raw: Mapping[str, Any]) -> Iterator[Rule]:
         yield rule(names, f"skip.device.{device}", device=device)
     for mode, names in _mapping(skips.get("test")).items():
         yield rule(names, f"skip.test.{mode}", mode=mode)
+    if isinstance(skips.get("freezing"), list):  # older tables have one list for all devices
+        yield rule(skips["freezing"], "skip.freezing", freezing=True)
     for device, names in _mapping(skips.get("freezing")).items():
         yield rule(names, f"skip.freezing.{device}", freezing=True, device=device)
     yield rule(skips.get("control_flow"), "skip.control_flow: its graph has to break", nopython=True)

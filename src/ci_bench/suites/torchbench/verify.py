@@ -39,10 +39,10 @@ from ci_bench.suites.digests import checksum
 from ci_bench.suites.first_calls import read_start
 from ci_bench.suites.freshness import HALVES
 from ci_bench.suites.numerics import FP32_EPSILON, jolt_of, shaken
-from ci_bench.suites.optimizers import make_optimizer, same_in_fp64, updates_by_known_gradients
+from ci_bench.suites.optimizers import same_in_fp64, updates_by_known_gradients
 from ci_bench.suites.randomness import generator_states, moved, seed_everything, seed_step
 from ci_bench.suites.torchbench.options import Mode, Options
-from ci_bench.suites.torchbench.program import Ready
+from ci_bench.suites.torchbench.program import Ready, build_optimizer
 from ci_bench.suites.torchbench.snapshot import (
     Snapshot,
     State,
@@ -477,7 +477,7 @@ def treated_apart(options: Options, start: Start) -> tuple[tuple[str, ...], ...]
 
 def ideal_change(options: Options, start: Start, after: Snapshot, names: tuple[str, ...]) -> State:
     """Return the ideal changes of these parameters for a snapshot's own gradients, in fp64."""
-    wide = {name: in_type(start.parameters[name], torch.float64).requires_grad_() for name in names}
+    wide = {name: in_type(start.parameters[name], torch.float64, copy=True).requires_grad_() for name in names}
     for name, parameter in wide.items():
         gradient = after.gradients.get(name)
         parameter.grad = None if gradient is None else in_type(gradient, torch.float64)
@@ -498,7 +498,7 @@ def _in_fp64(options: Options, start: Start, weights: Sequence[Tensor]) -> torch
     settings = options.settings
     dtype = next((start.parameters[name].dtype for name in start.trained), torch.float32)
     same = same_in_fp64(settings.optimizer, settings.optimizer_options, dtype)
-    return make_optimizer(settings.optimizer, weights, lr=settings.lr, options=same, device="cpu")
+    return build_optimizer(replace(options, settings=replace(settings, optimizer_options=same)), weights, "cpu")
 
 
 def known_updates(options: Options, start: Start) -> State:

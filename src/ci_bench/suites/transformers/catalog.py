@@ -82,9 +82,25 @@ def _resolve(given: Mapping[str, Any], where: str) -> Model:
     elif HUB_ID.fullmatch(path):
         name = path.rpartition("/")[2]
     else:
-        advice = "a hub id is owner/name, a folder starts with ./ or /"
-        raise BadConfig(f"{where}: unknown preset {path!r}{nearest(path, PRESETS)} ({advice})")
+        advice = f"; the hub calls it {owner}/{path}" if (owner := _owner(path)) else nearest(path, PRESETS)
+        raise BadConfig(f"{where}: unknown preset {path!r}{advice} (a hub id is owner/name, a folder starts with ./ or /)")
     return Model(name=_name(given, name), path=path, config=dict(config), stored=True, **plain)
+
+
+_OWNERS = (
+    ("google-bert", r"bert-(base|large)-.+"),
+    ("openai-community", r"gpt2(-medium|-large|-xl)?|openai-gpt"),
+    ("google-t5", r"t5-(small|base|large|3b|11b)"),
+    ("distilbert", r"distilbert-.+|distilgpt2|distilroberta-base"),
+    ("FacebookAI", r"(xlm-)?roberta-(base|large).*|xlm-.+"),
+    ("albert", r"albert-.+"),
+    ("xlnet", r"xlnet-.+"),
+)
+"""Owners of models that the hub once had without one."""
+
+
+def _owner(path: str) -> str:
+    return next((owner for owner, pattern in _OWNERS if re.fullmatch(pattern, path)), "")
 
 
 def _typed(config: dict[str, Any], where: str) -> dict[str, Any]:

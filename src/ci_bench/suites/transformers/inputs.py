@@ -163,7 +163,7 @@ def require_length(config: Any, options: Options) -> None:
     length = max(prompt, new + 1) if config.is_encoder_decoder else prompt + new
     limit = getattr(text, "max_target_positions", None) or getattr(text, "max_position_embeddings", None)
     rotary = any(getattr(text, name, None) is not None for name in ("rope_parameters", "rope_theta", "rope_scaling"))
-    if limit is not None and length > limit and not rotary:
+    if limit is not None and 0 < limit < length and not rotary:  # XLNet has -1, for none
         raise Unsupported(f"a text of {length} tokens is longer than the {limit} positions of this model")
 
 

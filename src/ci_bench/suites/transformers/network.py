@@ -127,6 +127,8 @@ KEPT_IN = {Precision.FP16: torch.float16, Precision.BF16: torch.bfloat16}
 """The format of the weights, where it is not fp32."""
 IN_FP64 = {Attention.FLASH: Attention.SDPA, Attention.FLEX: Attention.SDPA}
 """Attention without fp64, and its replacement in the reference: the same mathematics."""
+EXPERTS = "experts_implementation"
+"""The option of a mixture of experts, whose grouped products have no fp64; ``eager`` has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,6 +167,7 @@ class Recipe:
 
     def _instance(self, kind: Any, config: Any, attention: Attention, device: str) -> nn.Module:
         wanted = {} if attention is Attention.AUTO else {"attn_implementation": str(attention)}
+        wanted |= {EXPERTS: "eager"} if self.exact else {}
         model = self.options.model
         built: nn.Module
         try:
@@ -178,7 +181,7 @@ class Recipe:
                 with torch.device(device):
                     built = kind._from_config(config, dtype=self.dtype, **wanted)  # noqa: SLF001 - what Auto classes call
         except (ImportError, ValueError) as error:
-            if wanted and "attention" in str(error).lower():
+            if "attn_implementation" in wanted and "attention" in str(error).lower():
                 raise Unsupported(f"attention {attention}: {sentence(error)}") from error
             raise BadModel(f"model: {kind.__name__} cannot be built: {sentence(error)}") from error
         return built

@@ -7,13 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from ci_bench.suites.freshness import WEIGHTS, write_state
-from ci_bench.suites.optimizers import longest_memory, make_optimizer, same_in_fp64, updates_by_known_gradients
+from ci_bench.suites.optimizers import SMALLEST_EPS, longest_memory, make_optimizer, same_in_fp64, updates_by_known_gradients
 from ci_bench.suites.sharing import unsharded
 from ci_bench.suites.transformers.options import Options, Precision
 from ci_bench.suites.user_code import is_import_path
-
-SMALLEST_EPS = 1e-4
-"""Adam's 1e-8 is zero in fp16, and the first update then 0 / 0."""
 
 
 def build_optimizer(options: Options, model: nn.Module, device: str, *, capturable: bool = False) -> torch.optim.Optimizer:

@@ -34,7 +34,7 @@ from ci_bench.suites.transformers import PROCESS_VRAM
 from ci_bench.suites.transformers.agreement import Change, Observation, Reference, as_computed, check_of, compared, shake_of
 from ci_bench.suites.transformers.generation import Generation, Script
 from ci_bench.suites.transformers.inputs import Inputs, task_of
-from ci_bench.suites.transformers.network import Recipe, forget, parameter_counts
+from ci_bench.suites.transformers.network import Recipe, forget, parameter_counts, sentence
 from ci_bench.suites.transformers.options import AGREES, REFERENCE_ARM, ROWS_ALONE, Mode
 from ci_bench.suites.transformers.process_memory import Timeline, process_vram, sites_at_peak, told_sites
 from ci_bench.suites.transformers.ranks import SharedTraining
@@ -161,19 +161,20 @@ class Verifier:
         return {f"step_peak_bytes_{_plain(arm)}": peak, f"step_peak_lines_{_plain(arm)}": told_sites(sites)[:1000]}
 
     def _compare(self, arms: tuple[str, ...]) -> tuple[Check, ...]:
-        """Compare each candidate with the reference in fp64.
+        """Compare each candidate with the reference in fp64; with eager if the model cannot run in fp64.
 
         Eager runs, one from shaken weights, show the effect of rounding. Dropout is off even if it
         is on in timing: no compiler draws the random numbers that eager draws.
         """
         recipe = replace(self.recipe, options=replace(self.recipe.options, dropout=False))
+        exact, script = None, None
         try:
             exact, script, _ = self._observe(replace(recipe, exact=True), REFERENCE_ARM, None, self.steps)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            self._keep(recipe, None, None)
-            return tuple(_unknown(arm, error) for arm in arms)
+        except Exception as error:  # noqa: BLE001 - a model may raise anything in fp64; one that fails itself fails below
+            logger.warning("the reference in fp64: %s", error)
+            if is_out_of_memory(error) or self.recipe.options.mode is Mode.GENERATION:
+                self._keep(recipe, None, None)
+                return tuple(_unknown(arm, error) for arm in arms)
         reference, memory = self._keep(recipe, exact, script)
         expected = as_computed(reference, epsilon=recipe.options.precision.epsilon)
         held = []
@@ -251,9 +252,7 @@ class Verifier:
         exact, script = None, None
         try:
             exact, script, _ = self._observe(replace(recipe, exact=True), REFERENCE_ARM, None, self.steps)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
+        except Exception as error:  # noqa: BLE001 - a model may raise anything in fp64; one that fails itself fails below
             logger.warning("the reference in fp64: %s", error)
         reference, _ = self._keep(recipe, exact, script)
         return self._rows_alone(reference)
@@ -339,8 +338,10 @@ def _of_first(seen: Observation) -> dict[str, Tensor]:
 
 
 def _unknown(arm: str, error: BaseException) -> Check:
-    logger.warning("the reference in fp64: %s", error)
-    detail = "the reference in fp64 does not fit into memory; use a smaller batch or a shorter sequence to compare the arms"
+    if is_out_of_memory(error):
+        detail = "the reference in fp64 does not fit into memory; use a smaller batch or a shorter sequence to compare the arms"
+    else:
+        detail = f"the model does not generate in fp64, which the comparison needs: {type(error).__name__}: {sentence(error)}"
     return Check(name=AGREES, arm=arm, outcome=Outcome.UNKNOWN, detail=detail)
 
 
