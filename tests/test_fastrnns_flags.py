@@ -35,6 +35,16 @@ def refused(*argv):
     return str(caught.value)
 
 
+def test_help_has_the_suites_defaults():
+    parser = argparse.ArgumentParser()
+    fastrnns_flags.add_flags(parser)
+    text = " ".join(parser.format_help().split())
+    assert "None" not in text
+    assert "--seqLength N time steps (default: 100)" in text
+    assert "te, old, none or default (default: te)" in text
+    assert "groups to run (default: ['cnns', 'rnns'])" in text
+
+
 def test_without_flags_it_runs_the_old_two_groups():
     assert options() == {"variants": [*GROUPS["rnns"], *GROUPS["cnns"]]}
     assert request().remarks == ()

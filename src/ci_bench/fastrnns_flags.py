@@ -7,7 +7,7 @@ fresh processes, and without `--nloops` there are as many as the times need.
 
 import argparse
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from ci_bench.errors import BadInput
 from ci_bench.records.config import Config, RunOptions, SuiteEntry
 from ci_bench.records.results import Results
-from ci_bench.suites.fastrnns.options import honoured
+from ci_bench.suites.fastrnns.options import Options, honoured
 from ci_bench.suites.fastrnns.variants import GROUPS, VARIANTS, chosen
 
 SUITE = "fastrnns"
@@ -83,11 +83,23 @@ class Printed:
     err: str
 
 
+class _WithDefaults(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows defaults; those of flags without one are the suite's, in their help."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default is None else super()._get_help_string(action)
+
+
+def _default(option: str) -> str:
+    """The suite's default of an option, as the end of a flag's help."""
+    return next((f" (default: {one.default})" for one in fields(Options) if one.name == option), "")
+
+
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The old flags under their old names, those with an underscore too, and a few that the old tool lacked."""
-    parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
+    parser.formatter_class = _WithDefaults
     for option in INTEGERS:
-        parser.add_argument(OPTIONS[option], dest=option, type=int, metavar="N", help=SIZE_HELP[option])
+        parser.add_argument(OPTIONS[option], dest=option, type=int, metavar="N", help=f"{SIZE_HELP[option]}{_default(option)}")
     parser.add_argument("--warmup", type=int, metavar="N", help="minimum rounds of warm-up; it continues until times are steady")
     parser.add_argument("--nloops", type=int, metavar="N", help="total timed rounds; as many as needed if omitted")
     parser.add_argument(
@@ -102,8 +114,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--cnns", nargs="*", metavar="VARIANT", help="variants of the group cnns; the group's own if no names follow"
     )
     parser.add_argument("--group", nargs="*", default=DEFAULTS["group"], metavar="GROUP", help="groups to run")
-    parser.add_argument("--fuser", metavar="FUSER", help="TorchScript fuser: te, old, none or default")
-    parser.add_argument("--executor", metavar="EXECUTOR", help="TorchScript executor: profiling, simple, legacy or default")
+    fuser, executor = (f"TorchScript {option}: {{}}{_default(option)}" for option in ("fuser", "executor"))
+    parser.add_argument("--fuser", metavar="FUSER", help=fuser.format("te, old, none or default"))
+    parser.add_argument("--executor", metavar="EXECUTOR", help=executor.format("profiling, simple, legacy or default"))
     for name in ("loop_level", "block_count", "block_size"):
         dashed = f"--cuda-pointwise-{name.replace('_', '-')}"
         parser.add_argument(dashed, f"--cuda_pointwise_{name}", type=int, metavar="N", help="for TorchScript's CUDA fuser")

@@ -50,6 +50,18 @@ def test_a_dead_runs_folder_is_removed_with_its_processes(tmp_path):
             process.wait()
 
 
+@pytest.mark.parametrize("name", ["with space", "with\ttab", "plain"])
+def test_a_folder_for_temporary_files_with_a_space_is_not_used(tmp_path, monkeypatch, name):
+    """Inductor does not quote the path of its cache for its compiler."""
+    usual = tmp_path / name
+    usual.mkdir()
+    monkeypatch.setattr(scratch.tempfile, "tempdir", str(usual))
+    with run_folder() as folder:
+        assert (Path(folder).parent == usual) is (name == "plain")
+        assert not any(letter.isspace() for letter in folder)
+    assert not Path(folder).exists()
+
+
 def test_a_living_runs_folder_is_left_alone(temporary):
     with run_folder() as folder:
         assert clear(temporary) == ()

@@ -153,7 +153,7 @@ LOG = """\
 - python_version: 3.11.7
 - system: Linux
 - cpu: A CPU
-- architecture: N/A
+- architecture: 64bit
 - date: 2024-11-21
 - time: 12:00:00
 - fp16: False

@@ -38,27 +38,27 @@ if TYPE_CHECKING:
     from ci_bench.records.calibration import Calibration
     from ci_bench.records.comparison import Comparison
     from ci_bench.records.config import Config
-    from ci_bench.records.results import Results, SideName
+    from ci_bench.records.results import CaseResult, Results, SideName
     from ci_bench.suites.base import Suite
 
 PAIRED, NONE, ARTIFACT = "paired", "none", "artifact"
 CALIBRATION_LAUNCHES = 8
-MOST_TOLD = 300
-"""Characters of what a failed check says."""
+MOST_TOLD, MOST_REASON = 300, 2000
+"""Characters of the details of a failed check, and of the reason of a failure."""
 
 
 def run(settings: Measuring) -> int:
     """Measure this tree."""
     from ci_bench.records.results import Outcome, SideName
+    from ci_bench.report.text import clean
 
     bench = _bench("run", settings, *load_with_suites(settings))
     results = bench.measure([_here(settings, SideName.HEAD)])[SideName.HEAD]
     for row in results.cases:
-        reason = f": {row.failure.reason}" if row.failure else ""
-        tell(f"{row.status:<14}{row.case.id}{reason}")
+        _tell_row(row)
         for check in row.checks:
             if check.outcome is Outcome.FAIL and not check.informative:
-                tell(f"{'':<14}{check.name} fails for {check.arm}: {check.detail[:MOST_TOLD]}")
+                tell(f"{'':<14}{check.name} fails for {check.arm}: {clean(check.detail, cap=MOST_TOLD)}")
     tell(f"wrote {settings.output / 'results.json'}")
     tell_attachments(settings.output)
     if settings.report:
@@ -498,7 +498,18 @@ def fastrnns(settings: Fastrnns) -> int:
     printed = print_results(results, request)
     say(printed.out)
     sys.stderr.write(printed.err)
+    for row in results.cases:
+        if row.failure is not None:
+            _tell_row(row)
     return int(_ending(results))
+
+
+def _tell_row(row: "CaseResult") -> None:
+    """Print how a case ended, and why, on one line: a reason holds what the measured code or a compiler wrote."""
+    from ci_bench.report.text import clean
+
+    reason = f": {clean(row.failure.reason, cap=MOST_REASON)}" if row.failure else ""
+    tell(f"{row.status:<14}{row.case.id}{reason}")
 
 
 def _here(settings: Settings, name: "SideName", more: Mapping[str, str] | None = None) -> "Side":

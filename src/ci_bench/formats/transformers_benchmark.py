@@ -194,7 +194,7 @@ def _environment(results: Results) -> dict[str, str]:
         "python_version": facts.get("python"),
         "system": "Linux",
         "cpu": facts.get("cpu"),
-        "architecture": None,
+        "architecture": "64bit",  # torch has no other
         "date": started.date(),
         "time": started.time(),
         "fp16": _common(one.get("precision") == "fp16" for one in params),

@@ -42,7 +42,7 @@ def run_folder() -> Iterator[str]:
     """
     with ExitStack() as stack:
         try:
-            parent = Path(tempfile.gettempdir())
+            parent = _parent(Path(tempfile.gettempdir()))
             clear(parent)
             made = tempfile.TemporaryDirectory(prefix=PREFIX, dir=parent, ignore_cleanup_errors=True)
             folder = stack.enter_context(made)
@@ -50,6 +50,14 @@ def run_folder() -> Iterator[str]:
         except OSError as error:
             raise scratch_failure(error) from error
         yield folder
+
+
+def _parent(usual: Path) -> Path:
+    """The folder for temporary files; another one if its path has a space, which inductor does not quote for its compiler."""
+    if not any(letter.isspace() for letter in str(usual)):
+        return usual
+    places = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - the folder in it has a random name, and is this user's alone
+    return next((place for place in places if os.access(place, os.W_OK)), usual)
 
 
 def _hold(folder: Path) -> BinaryIO:
