@@ -343,6 +343,27 @@ def test_a_userbenchmark_with_impossible_numbers_is_refused(text, words):
         catalogue.read(text, "userbenchmark")
 
 
+def test_entries_of_one_model_are_apart_in_exports():
+    given = results(row("mlp", name="adam"), row("mlp", name="sgd"), row("mlp"), row("cnn"))
+    files = texts(dynamo_csv.write(given))
+    assert files[PERFORMANCE].startswith("dev,name,batch_size,tag,speedup,")
+    assert [(one["name"], one["tag"]) for one in table(files[ACCURACY])] == [
+        ("mlp", "adam"), ("mlp", "sgd"), ("mlp", ""), ("cnn", ""),
+    ]  # fmt: skip
+    names = {one.benchmark for one in catalogue.read(files[PERFORMANCE]).series if one.measure == "speedup"}
+    assert names == {"mlp cpu batch=32 adam", "mlp cpu batch=32 sgd", "mlp cpu batch=32", "cnn cpu batch=32"}
+    metrics = json.loads(userbenchmark.write(given)[""].text)["metrics"]
+    latencies = {name for name in metrics if name.endswith("-inductor]_latency")}
+    assert latencies == {f"test_train[{name}-cpu-inductor]_latency" for name in ("adam.mlp", "sgd.mlp", "mlp", "cnn")}
+
+
+@pytest.mark.parametrize("model", ["models:double", "path:a b/m.py,class:Net", "a.b.c:" + "x" * 80])
+@pytest.mark.parametrize(("entry", "tag"), [({}, ""), ({"name": "adam"}, "adam"), ({"name": "v1.2"}, "v1.2")])
+def test_a_tag_is_the_name_of_the_entry(model, entry, tag):
+    (case,) = SUITE.plan({"source": "own", "models": [model], "mode": "inference", **entry})
+    assert dynamo_csv.tag_of(replace(row("mlp"), case=case)) == tag
+
+
 def test_userbenchmark_text_instead_of_a_number_is_a_failure():
     found = catalogue.read('{"metrics": {"a": "RuntimeError", "b_latency": 2}}', "userbenchmark")
     assert [(one.benchmark, one.reason) for one in found.failed] == [("a", "RuntimeError")]

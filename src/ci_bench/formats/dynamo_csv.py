@@ -13,6 +13,7 @@ runner, or more if needed: reading returns the written numbers.
 import csv
 import io
 import math
+import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,6 +53,8 @@ _COLUMNS: dict[str, tuple[str, Better, bool]] = {
 The runner gives no direction for other columns (``calls_captured``).
 """
 _PASSED = "pass"
+_LONGEST_MODEL, _NO_NAME = 60, re.compile(r"[^A-Za-z0-9_.-]+")
+"""Characters of a model in a case's name: the last ones, and those that are replaced."""
 _NOT_COMPARED = ("eager_", "model_fail_to_load")
 """Prefixes of accuracies that the runner does not blame on the compiler.
 
@@ -239,8 +242,10 @@ class _Kind:
     def text(self, rows: Sequence[Cells]) -> str:
         """The whole file."""
         more = (column for column in self.more if any(row.get(column) for row in rows))
+        tags = ("tag",) if self.columns[: len(HEAD)] == HEAD and any(row.get("tag") for row in rows) else ()
+        columns = (*self.columns[: len(HEAD)], *tags, *self.columns[len(HEAD) :], *more)
         stream = io.StringIO()
-        writer = csv.DictWriter(stream, (*self.columns, *more), lineterminator="\n", restval="", extrasaction="ignore")
+        writer = csv.DictWriter(stream, columns, lineterminator="\n", restval="", extrasaction="ignore")
         writer.writeheader()
         writer.writerows(rows)
         return stream.getvalue()
@@ -257,7 +262,8 @@ def write(results: Results) -> Files:
             found = kind.rows(row, arm)
             if found:
                 _, rows = files.setdefault(f"{_configuration(row, arm, device)}_{kind.name}.csv", (kind, []))
-                rows += [{"dev": device, "name": model_of(row), "batch_size": _batch(row), **cells} for cells in found]
+                own = {"dev": device, "name": model_of(row), "batch_size": _batch(row), "tag": tag_of(row)}
+                rows += [{**own, **cells} for cells in found]
     return {name: Written(text=kind.text(rows)) for name, (kind, rows) in files.items()}
 
 
@@ -282,6 +288,12 @@ def accuracy_word(row: CaseResult, arm: str | None = None) -> str | None:
 def model_of(row: CaseResult) -> str:
     """The model's name as the source has it."""
     return str(row.case.params.get("model", row.case.name))
+
+
+def tag_of(row: CaseResult) -> str:
+    """The name of the case's entry, which is before its model's name; empty if it has none."""
+    model = _NO_NAME.sub("_", model_of(row))[-_LONGEST_MODEL:]
+    return row.case.name.removesuffix(model).removesuffix(".") if row.case.name.endswith(f".{model}") else ""
 
 
 def device_of(results: Results) -> str:

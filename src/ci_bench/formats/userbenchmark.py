@@ -10,7 +10,7 @@ import json
 import statistics
 from collections.abc import Iterator, Mapping
 
-from ci_bench.formats.dynamo_csv import device_of, model_of
+from ci_bench.formats.dynamo_csv import device_of, model_of, tag_of
 from ci_bench.formats.exporting import Files, Written, one_file
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Absent, Reading, Series, one_run
@@ -74,9 +74,10 @@ def _counts(row: CaseResult) -> bool:
 def _metrics(row: CaseResult, device: str) -> Iterator[tuple[str, float]]:
     params = row.case.params
     test = "train" if params.get("mode") == "training" else "eval"
+    model = ".".join(filter(None, (tag_of(row), model_of(row))))
     precision = "" if params.get("precision", "fp32") == "fp32" else f"-{params['precision']}"
     for metric in row.metrics:
         values = [value for launch in metric.launches for value in launch.values]
         if metric.name in SCALES and values:
             ending, scale = SCALES[metric.name]
-            yield f"test_{test}[{model_of(row)}-{device}-{metric.arm}{precision}]_{ending}", statistics.median(values) * scale
+            yield f"test_{test}[{model}-{device}-{metric.arm}{precision}]_{ending}", statistics.median(values) * scale
