@@ -107,7 +107,8 @@ def make_optimizer(
     become tuples. `defaults` are for the options that it has, as one value, and the user did not set. `capturable`
     is such a default, only on a GPU, for steps that are captured in a CUDA graph or compiled, which
     need it. Elsewhere it launches kernels for work that the host does as well, and a slower eager
-    arm would flatter the arms compared with it.
+    arm would flatter the arms compared with it. Its `zero_grad` also clears those of `parameters`
+    that it leaves out, whose gradients would grow from step to step.
 
     Raises:
         BadOptimizer: an option that it does not have, a value that it refuses, an object that is
@@ -117,6 +118,7 @@ def make_optimizer(
     from torch.optim import Optimizer
 
     named, make = _find(name)
+    given_parameters = list(parameters)
     taken = inspect.signature(make).parameters
     wants_model = next(iter(taken), None) == MODEL
     if wants_model and model is None:
@@ -129,12 +131,41 @@ def make_optimizer(
     fitting = (option for option in given if option in known and not isinstance(taken[option].default, tuple))
     arguments = {**{option: given[option] for option in fitting}, **arguments}
     try:
-        built = make(model if wants_model else parameters, lr=lr, **arguments)
+        built = make(model if wants_model else given_parameters, lr=lr, **arguments)
     except (TypeError, ValueError, IndexError, RuntimeError) as error:
         raise BadOptimizer(f"optimizer_options: {named} refuses {arguments} with lr {lr}: {error}") from error
     if not isinstance(built, Optimizer):
         raise BadOptimizer(f"optimizer: {named} gives {type(built).__name__}; it has to give a torch.optim.Optimizer")
+    _clear_all(built, given_parameters)
     return built
+
+
+def _clear_all(optimizer: "Optimizer", parameters: Iterable["Tensor"]) -> None:
+    """Let `zero_grad` also clear parameters that the optimizer does not have."""
+    own = {id(one) for group in optimizer.param_groups for one in group["params"]}
+    others = [one for one in parameters if id(one) not in own]
+    if not others:
+        return
+    clear = optimizer.zero_grad
+
+    def zero_grad(set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's own signature
+        clear(set_to_none)
+        for one in others:
+            one.grad = None
+
+    optimizer.zero_grad = zero_grad  # type: ignore[method-assign] # of this one
+
+
+def names_of(optimizer: "Optimizer", model: "Module") -> tuple[str, ...]:
+    """The names of the parameters that an optimizer trains, in its order, which numbers their state.
+
+    All that require gradients, if it has others than the model, as of a sharded one.
+    """
+    names = {id(value): name for name, value in model.named_parameters()}
+    own = [id(one) for group in optimizer.param_groups for one in group["params"]]
+    if any(one not in names for one in own):
+        return tuple(name for name, value in model.named_parameters() if value.requires_grad)
+    return tuple(names[one] for one in own)
 
 
 def same_in_fp64(name: str, options: Mapping[str, Any], weights: "dtype") -> dict[str, Any]:

@@ -44,5 +44,10 @@ class HastyRAdam(torch.optim.RAdam):
             group["lr"] = lr
 
 
+def matrices(parameters, lr):
+    """It trains some of the parameters; the others still require gradients."""
+    return torch.optim.SGD([one for one in parameters if one.ndim == 2], lr=lr, momentum=0.9)
+
+
 def no_optimizer(params, lr):
     return object()

@@ -19,6 +19,8 @@ pytestmark = pytest.mark.engine
         {"optimizer": "planted_optimizers:Signed", "optimizer_options": {"decay": 0.1}},
         {"optimizer": "SGD", "optimizer_options": {"momentum": 0.9, "nesterov": True}},
         {"optimizer": "Adafactor"},
+        {"optimizer": "planted_optimizers:matrices"},
+        {"optimizer": "planted_optimizers:matrices", "scope": "step", "backend": "aot_eager"},
     ],
     ids=lambda entry: entry["optimizer"],
 )

@@ -192,9 +192,7 @@ class _Trained:
             return self.loss(outputs, target), outputs
 
     def clear(self) -> None:
-        for group in self.optimizer.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None
+        self.optimizer.zero_grad(set_to_none=True)
 
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]

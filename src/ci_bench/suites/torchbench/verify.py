@@ -39,7 +39,7 @@ from ci_bench.suites.digests import checksum
 from ci_bench.suites.first_calls import read_start
 from ci_bench.suites.freshness import HALVES
 from ci_bench.suites.numerics import FP32_EPSILON, jolt_of, shaken
-from ci_bench.suites.optimizers import same_in_fp64, updates_by_known_gradients
+from ci_bench.suites.optimizers import names_of, same_in_fp64, updates_by_known_gradients
 from ci_bench.suites.randomness import generator_states, moved, seed_everything, seed_step
 from ci_bench.suites.torchbench.options import Mode, Options
 from ci_bench.suites.torchbench.program import Ready, build_optimizer
@@ -519,7 +519,7 @@ def _start_of(ready: Ready, parameters: State) -> Start:
         state = pytree.tree_map_only(Tensor, lambda value: value.to("cpu"), kept)
     return Start(
         parameters=parameters,
-        trained=tuple(name for name, value in ready.module.named_parameters() if value.requires_grad and state is not None),
+        trained=() if ready.optimizer is None else names_of(ready.optimizer, ready.module),
         buffers=buffers_of(ready.module),
         optimizer=state,
         attributes=python_state_of(ready.module),

@@ -17,7 +17,7 @@ from ci_bench.records.results import Check, Outcome
 from ci_bench.suites.base import Mark, Part, Program, no_mark
 from ci_bench.suites.freshness import State, left_by_training, read_state, write_state
 from ci_bench.suites.numerics import agree_coarsely
-from ci_bench.suites.optimizers import longest_memory
+from ci_bench.suites.optimizers import longest_memory, names_of
 from ci_bench.suites.sharing import local_part, unsharded
 from ci_bench.suites.transformers.agreement import Change, Observation
 from ci_bench.suites.transformers.inputs import Batch, described, task_of
@@ -259,7 +259,8 @@ class Training(Fed):
     def _moved(self, gradients: dict[str, Tensor]) -> tuple[list[str], list[str]]:
         """The names of those that have moved, and of those that have not but should."""
         now, weights = fingerprints(self.model), dict(self.model.named_parameters())
-        alike = [name for name in gradients if now[name] == self._start[name]]
+        trained = {*names_of(self._optimizer, self.model)}
+        alike = [name for name in gradients if name in trained and now[name] == self._start[name]]
         lr = self._parts.recipe.options.lr
         still = [name for name in alike if would_move(local_part(weights[name]).detach(), gradients[name], lr)]
         return [name for name, value in now.items() if value != self._start[name]], still
