@@ -193,8 +193,8 @@ def _checked(reading: Reading) -> Reading:
 
 def _on_one_line(reading: Reading) -> Reading:
     """The same with names and reasons on one line each."""
-    absent = (*reading.failed, *reading.skipped)
-    names = {name: _one_line(name) for name in dict.fromkeys(one.benchmark for one in (*reading.series, *absent))}
+    named = [one.benchmark for one in reading.series] + [one.benchmark for one in (*reading.failed, *reading.skipped)]
+    names = {name: _one_line(name) for name in dict.fromkeys(named)}
     clean = renamed(reading, {name: line for name, line in names.items() if line != name})
     return replace(
         clean,
