@@ -157,7 +157,7 @@ def _imported(name: str, files: "Mapping[Path, tuple[bytes, Reading]]", readings
     if found.undirected:
         notes.append(f"{name}: not compared, because it is unknown whether more is better: {_listed(found.undirected)}")
     if found.counters:
-        notes.append(f"{name}: counters are not compared, because their file says no direction: {_listed(found.counters)}")
+        notes.append(f"{name}: counters are not compared, because their file gives no direction: {_listed(found.counters)}")
     return SideRead(name=name, results=found.results, launches=found.launches, notes=tuple(notes))
 
 
