@@ -34,7 +34,7 @@ _KNOWN: dict[str, tuple[str, Better | None, bool]] = {
 """Unit, direction and whether it is derived, of the counters that the library itself writes."""
 _AGGREGATES = ("median", "mean")
 _FITS = ("BigO", "RMS")
-"""Aggregates of a curve over several benchmarks, in rows of their own."""
+"""Aggregates of a curve over several benchmarks, in separate rows."""
 _NS_PER_S = 1e9
 
 
