@@ -92,12 +92,14 @@ def digest(path: Path) -> str:
 
 
 def check_content(wheel: Path) -> None:
-    """Raise `Wrong` unless the wheel has each tracked file of the package and each schema, and beside them only metadata."""
-    tracked = subprocess.run(
-        ["git", "ls-files", "-z", "src/ci_bench", "schemas/*.json"], cwd=ROOT, check=True, capture_output=True, text=True
-    )
-    names = {name.removeprefix("src/") for name in tracked.stdout.split("\0") if name.startswith("src/")} - {"ci_bench/schemas"}
-    names |= {f"ci_bench/{name}" for name in tracked.stdout.split("\0") if re.fullmatch(r"schemas/[^/]+\.json", name)}
+    """Raise `Wrong` unless the wheel has each tracked file of the package, each schema and example workflow, and metadata."""
+    places = ["src/ci_bench", "schemas/*.json", "examples/workflows/*.yml"]
+    tracked = subprocess.run(["git", "ls-files", "-z", *places], cwd=ROOT, check=True, capture_output=True, text=True)
+    listed = tracked.stdout.split("\0")
+    names = {name.removeprefix("src/") for name in listed if name.startswith("src/")}
+    names -= {"ci_bench/schemas", "ci_bench/workflows"}
+    names |= {f"ci_bench/{name}" for name in listed if re.fullmatch(r"schemas/[^/]+\.json", name)}
+    names |= {f"ci_bench/{name.removeprefix('examples/')}" for name in listed if name.startswith("examples/workflows/")}
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     complaints = [f"lacks {name}" for name in sorted(names - held)] + [f"holds {name}" for name in sorted(held - names)]
     if complaints:

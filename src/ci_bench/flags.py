@@ -32,6 +32,11 @@ def make_parser(words: Container[str] | None = None) -> argparse.ArgumentParser:
     return parser
 
 
+def _init(parser: argparse.ArgumentParser) -> None:
+    check = "write nothing: report what has gone stale, and exit with 1 if anything has"
+    parser.add_argument("--check", action="store_true", help=check)
+
+
 def _run(parser: argparse.ArgumentParser) -> None:
     _benchmarks(parser)
     _measuring(parser)
@@ -437,6 +442,7 @@ def _measuring_as_gate(parser: argparse.ArgumentParser) -> None:
 
 
 GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+    "init": ("write ci-bench.yml and a workflow for this repository; runs none of its code, overwrites nothing", _init),
     "run": ("measure, and write results.json", _run),
     "gate": ("measure, compare with a baseline, report, and exit by the policy", _gate),
     "setup": ("prepare base and head for gate --prepared, with network access if `setup.network` allows it", _setup),

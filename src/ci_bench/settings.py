@@ -56,6 +56,13 @@ class Configured(Settings):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Starting(Settings):
+    """Settings of `init`: whether to write files, or to check those that are there."""
+
+    check: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Fetching(Configured):
     """Settings of `fetch-models`.
 

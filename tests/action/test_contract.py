@@ -11,6 +11,8 @@ import pytest
 import yaml
 from composite import ROOT, TOOLS, need_node
 
+from ci_bench.starting.proposal import workflow_text
+from ci_bench.starting.survey import Package, Survey
 from faults import FAULTS
 
 BIN = Path(sys.executable).parent
@@ -56,6 +58,22 @@ def test_the_schemas_have_no_complaint():
 def test_the_auditor_has_no_complaint():
     done = zizmor(*ACTIONS, *WORKFLOWS)
     assert done.returncode == 0, done.stdout
+
+
+def test_what_init_writes_has_no_complaint(tmp_path):
+    example = (ROOT / "examples" / "workflows" / "pull-request.yml").read_text()
+    package = Package(name="one", dependencies=True)
+    for gpu in (True, False):
+        for name, found in (("plain", Survey(gpu=gpu)), ("network", Survey(gpu=gpu, package=package))):
+            (tmp_path / f"{name}-{gpu}.yml").write_text(workflow_text(found, example))
+    written = sorted(tmp_path.iterdir())
+    assert (tmp_path / "plain-True.yml").read_text() == example
+    assert {name: found for name, found in complaints(*written).items() if found} == {}
+    done = zizmor(*written)
+    assert done.returncode == 0, done.stdout
+    declared = yaml.safe_load((ROOT / "action.yml").read_text())["inputs"]
+    for path in written:
+        assert {*yaml.safe_load(path.read_text())["jobs"]["gate"]["steps"][1]["with"]} <= {*declared}, path.name
 
 
 def test_shellcheck_has_no_complaint():

@@ -29,6 +29,7 @@ COMMANDS = {
     "help": (["--help"], 0, "compare"),
     "version": (["--version"], 0, "ci-bench"),
     "list": (["list", "--config", "quickstart"], 0, "training_loss/reviews"),
+    "init": (["init"], 0, "Each pull request measures"),
     "validate": (["validate", RESULTS, str(EXAMPLES / "valid" / "config.yml")], 0, "a valid results document"),
     "report of results": (["report", RESULTS], 0, "ci-bench"),
     "report of a comparison": (["report", "--full", str(EXAMPLES / "valid" / "comparison.json")], 0, "ci-bench"),

@@ -22,6 +22,7 @@ from ci_bench.settings import (
     Publishing,
     Settings,
     Showing,
+    Starting,
     Trend,
     Validating,
 )
@@ -55,6 +56,7 @@ class Command:
 
 
 COMMANDS: Mapping[str, Command] = {
+    "init": Command(Starting, "starting:init"),
     "run": Command(Measuring, "measuring:run", judges=True),
     "gate": Command(Measuring, "measuring:gate", judges=True),
     "setup": Command(Measuring, "preparing:setup"),

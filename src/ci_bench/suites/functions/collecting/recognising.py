@@ -6,6 +6,7 @@ has fixtures, shapes are computed. So a file with any of them is planned in a se
 """
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
 
@@ -39,16 +40,25 @@ def recognise(source: str, file: str) -> tuple[Format, ...]:
     Raises:
         BadConfig: it seems to have some, and is not valid Python.
     """
+    found = count_benchmarks(source, file)
+    return tuple(one for one in Format if found[one])
+
+
+def count_benchmarks(source: str, file: str) -> Counter[Format]:
+    """The number of functions or classes in a file that are benchmarks of each tool, without their parameters.
+
+    Raises:
+        BadConfig: it seems to have some, and is not valid Python.
+    """
     if not any(hint in source for hint in _HINTS):
-        return ()
+        return Counter()
     try:
         tree = ast.parse(source)
     except SyntaxError as error:
         raise BadConfig(f"{file}:{error.lineno or 1}: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise BadConfig(f"{file}:1: cannot be read as Python: {error}") from error
-    found = {*_found(tree)}
-    return tuple(one for one in Format if one in found)
+    return Counter(_found(tree))
 
 
 def _found(tree: ast.Module) -> Iterator[Format]:
@@ -64,8 +74,8 @@ def _found(tree: ast.Module) -> Iterator[Format]:
             yield Format.ASV
         if owner is None and "perf_report" in names and any(map(_is_report, node.decorator_list)):
             yield Format.PERF_REPORT
-    if "register_benchmark" in names and any(_is_operator(node) for node in tree.body):
-        yield Format.TRITONBENCH
+    if "register_benchmark" in names:
+        yield from (Format.TRITONBENCH for node in tree.body if _is_operator(node))
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[ast.ClassDef | None, _Function]]:

@@ -1,0 +1,157 @@
+"""`init`: writes the configuration, the workflow and an example for a repository, or reports what has gone stale.
+
+Nothing of the repository is imported or run, and no file is overwritten.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ci_bench.commands.config_files import nearly
+from ci_bench.commands.output import say, tell
+from ci_bench.engine.trees.git import top_of
+from ci_bench.errors import BadConfig, CannotWrite, ExitCode
+from ci_bench.settings import Starting
+
+if TYPE_CHECKING:
+    from ci_bench.starting.proposal import Proposal
+
+WORKFLOWS = ".github/workflows"
+EXAMPLES = ("benchmarks/example.py", "benchmarks/ci_bench_example.py")
+MOST_SHOWN = 20
+
+
+def init(settings: Starting) -> int:
+    """Write what is missing, and print what would be measured. With `check`, report what has gone stale."""
+    from ci_bench.starting.survey import survey
+
+    root = top_of(settings.here)
+    found = survey(root)
+    if settings.check:
+        findings = list(_stale(root, found))
+        say("".join(f"stale: {one}\n" for one in findings) or "nothing has gone stale\n")
+        return int(ExitCode.POLICY_NOT_MET if findings else ExitCode.OK)
+    from ci_bench.starting.proposal import propose
+
+    example = next((name for name in EXAMPLES if not (root / name).exists()), EXAMPLES[-1])
+    proposal = propose(found, _example_workflow(), example)
+    written = _write(root, proposal)
+    if written:
+        _describe(proposal)
+    return int(ExitCode.OK)
+
+
+def _example_workflow() -> str:
+    return files("ci_bench").joinpath("workflows", "pull-request.yml").read_text(encoding="utf-8")
+
+
+def _write(root: Path, proposal: "Proposal") -> list[str]:
+    """Write the files that are missing; the paths of those that were written."""
+    from ci_bench.starting.proposal import CONFIG
+
+    kept = _in_the_way(root)
+    written = []
+    for name, text in proposal.files.items():
+        there = kept.get(name, kept.get(CONFIG) if name in EXAMPLES else None) or ("exists" if _is_there(root / name) else None)
+        if there:
+            tell(f"{name} is not written: {there}" if there != "exists" else f"{name} exists and is not changed")
+            continue
+        _create(root, name, text)
+        written.append(name)
+        tell(f"wrote {name}")
+    if not written:
+        tell("nothing to write; `ci-bench init --check` reports what has gone stale")
+    return written
+
+
+def _in_the_way(root: Path) -> dict[str, str]:
+    """Reasons not to write a file, by its path: there is one of another name, or one that serves the purpose."""
+    from ci_bench.starting.proposal import CONFIG, WORKFLOW
+    from ci_bench.starting.stale import uses_ci_bench
+
+    found = {}
+    with suppress(OSError):
+        if near := nearly([path.name for path in root.iterdir() if path.is_file()]):
+            found[CONFIG] = f"{near} is there; rename it to {CONFIG}"
+    if _is_there(root / CONFIG):
+        found[CONFIG] = "exists"
+    if user := next((file for file, workflow in _workflows(root).items() if uses_ci_bench(workflow)), None):
+        found[WORKFLOW] = "exists" if user == WORKFLOW else f"{user} uses ci-bench"
+    return found
+
+
+def _is_there(path: Path) -> bool:
+    return path.exists() or path.is_symlink()
+
+
+def _create(root: Path, name: str, text: str) -> None:
+    """Write a new file below the root. Raises `CannotWrite`, also if a folder on the way is a symbolic link."""
+    path = root / name
+    linked = [folder for folder in path.parents if folder.is_relative_to(root) and folder != root and folder.is_symlink()]
+    try:
+        if linked:
+            raise CannotWrite(f"{name} is not written: {linked[0].relative_to(root)} is a symbolic link")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except OSError as error:
+        raise CannotWrite(f"{path}: cannot be written: {error.strerror}; check the folder's permissions") from error
+
+
+def _describe(proposal: "Proposal") -> None:
+    """Print what a gate measures, about how long it takes, and the next step."""
+    from ci_bench.starting.proposal import MINUTES_A_CASE, WORKFLOW
+
+    say("\nEach pull request measures, on base and head in turns:\n")
+    words = [f"  {entry.suite:9} {line}\n" for entry in proposal.entries for line in entry.words]
+    say("".join(words[:MOST_SHOWN]) + (f"  … and {len(words) - MOST_SHOWN} more\n" if len(words) > MOST_SHOWN else ""))
+    minutes, least = proposal.cases * MINUTES_A_CASE, "case" if proposal.cases == 1 else "cases"
+    more = ", plus ten runs of each training script" if proposal.trains else ""
+    say(f"At least {proposal.cases} {least}: allow about {minutes} min on two CPU cores{more}.\n")
+    for remark in proposal.remarks[:MOST_SHOWN]:
+        tell(f"note: {remark}")
+    say(
+        "\nNext: `ci-bench list` imports the benchmarks and prints each case, `ci-bench gate` measures them here.\n"
+        f"Then commit the files. {WORKFLOW} skips pull requests from forks; fork-bench.yml and fork-report.yml in\n"
+        "https://github.com/ci-bench/ci-bench/tree/main/examples/workflows measure those, too.\n"
+    )
+
+
+def _stale(root: Path, found: Any) -> Iterator[str]:
+    """Yield what has gone stale. Raises `BadConfig` if the configuration cannot be read."""
+    from ci_bench.config import load_config, parse
+    from ci_bench.starting.proposal import CONFIG
+    from ci_bench.starting.stale import stale_entries, stale_workflows
+    from ci_bench.starting.survey import read_text
+    from ci_bench.suites.base import plugin_forms
+
+    text = read_text(root / CONFIG)
+    if text is None:
+        raise BadConfig(f"no {CONFIG} in {root}; `ci-bench init` writes one")
+    load_config(root / CONFIG, more_suites=plugin_forms(), tree=(root, root / "src"))
+    raw: Mapping[str, Any] = parse(text).value
+    exists: Callable[[str], bool] = partial(_is_below, root)
+    yield from stale_entries(raw, found, exists)
+    yield from stale_workflows(_workflows(root), raw, exists)
+
+
+def _is_below(root: Path, path: str) -> bool:
+    with suppress(OSError, ValueError):
+        return (root / path).exists()
+    return False
+
+
+def _workflows(root: Path) -> dict[str, Any]:
+    """The repository's workflows by path, parsed; one that cannot be read is left out."""
+    from ci_bench.config import parse
+    from ci_bench.starting.survey import read_text
+
+    folder = root / WORKFLOWS
+    with suppress(OSError):
+        names = sorted(path.name for path in folder.iterdir() if path.suffix in {".yml", ".yaml"})
+        texts = {f"{WORKFLOWS}/{name}": read_text(folder / name) for name in names}
+        return {file: parse(text).value for file, text in texts.items() if text is not None}
+    return {}
