@@ -52,7 +52,8 @@ MAY_IMPORT = {
     "doctor": {*BOTTOM, "engine", "gpus", "judge"},
     "gpu_check": {*BOTTOM, "engine", "gpus", "judge", "suites"},
     "fastrnns_flags": {*BOTTOM, "formats", "suites"},
-    "flags": {"fastrnns_flags", "records"},
+    "flags": {"fastrnns_flags", "parsers"},
+    "parsers": {"records"},
     "settings": {"config", "fastrnns_flags"},
     "page_assets": {"report"},
     "noise_floor": {*BOTTOM, "judge", "suites"},
@@ -70,7 +71,7 @@ MAY_IMPORT = {
 EFFECTS = {"os", "subprocess", "socket", "shutil", "tempfile", "pathlib", "io", "sys", "urllib", "http", "logging", "asyncio"}
 EFFECT_CALLS = {"open", "input", "exec", "eval", "write_text", "write_bytes", "read_text", "read_bytes", "unlink", "mkdir"}
 PURE = {"judge", "report"}
-EDGE = {"ci_bench.cli", "ci_bench.flags", "ci_bench.fastrnns_flags", "ci_bench.settings"}
+EDGE = {"ci_bench.cli", "ci_bench.flags", "ci_bench.fastrnns_flags", "ci_bench.parsers", "ci_bench.settings"}
 SCRIPTS = {
     "ci_bench.engine.profiling.replay",
     "ci_bench.suites.command.looping",

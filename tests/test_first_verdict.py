@@ -59,6 +59,17 @@ def test_a_new_user_sees_a_planted_slowdown_by_the_steps_of_the_page(tmp_path):
     assert sum(step.seconds for step in steps) < first_verdict.IN_FIVE_MINUTES_S
 
 
+def test_git_needs_no_identity(tmp_path):
+    page = "\n".join(line for line in PAGE.splitlines() if not line.startswith(("$ ci-bench", "$ pip", "$ python3")))
+    (folder := tmp_path / "new").mkdir()
+    steps = first_verdict.follow(page, folder, os.environ)
+    assert [step.command.split()[1] for step in steps if step.command.startswith("git")] == ["init", "add", "checkout"]
+    assert {step.code: step.output for step in steps} == {0: ""}
+    (other := tmp_path / "other").mkdir()
+    without = page.replace("git -c user.name=me -c user.email=me@localhost commit", "git commit")
+    assert any(step.code == 128 for step in first_verdict.follow(without, other, os.environ))
+
+
 def test_the_benchmark_of_the_page_is_under_ten_lines():
     assert 0 < first_verdict.lines(PAGE) < first_verdict.LINES
 

@@ -23,7 +23,14 @@ LINES = 10
 """The most lines of a user's own that a benchmark may take."""
 FROM_GITHUB = " @ git+https://github.com/ci-bench/ci-bench"
 """Left out of the page's line for pip: the package comes from the index that pip is set to."""
-AUTHOR = {f"GIT_{role}_{part}": "new@localhost" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")}
+NO_IDENTITY = {
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "user.useConfigOnly",
+    "GIT_CONFIG_VALUE_0": "true",
+}
+"""Git as on a new machine: it knows no name and no address, and guesses none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,10 +55,14 @@ def blocks(page: str) -> Iterator[tuple[str | None, str]]:
 def follow(page: str, folder: Path, environ: Mapping[str, str], installed: Callable[[Path], None] | None = None) -> list[Step]:
     """Write the files and run the commands in one shell's state: a step after the environment is made has it on its path.
 
+    The home folder is new, and git has no identity.
+
     `installed` is called with the new environment when pip is done with it.
     """
     steps: list[Step] = []
-    seen = {**environ, **AUTHOR, "PATH": f"{folder / '.venv' / 'bin'}:{environ['PATH']}"}
+    (home := folder.with_name(f"{folder.name}-home")).mkdir()
+    known = {name: value for name, value in environ.items() if not name.startswith(("GIT_AUTHOR_", "GIT_COMMITTER_"))}
+    seen = {**known, **NO_IDENTITY, "HOME": str(home), "PATH": f"{folder / '.venv' / 'bin'}:{environ['PATH']}"}
     for name, text in blocks(page):
         if name is not None:
             (folder / name).parent.mkdir(exist_ok=True)
@@ -86,11 +97,12 @@ def complaint(steps: list[Step]) -> str | None:
 def main(packages: Path) -> None:
     """Do it with pip as it is set here, and print what each step took."""
     with (
-        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory() as scratch,
         release_packages.index(packages, release_packages.behind()) as (address, served),
     ):
         environ = {**release_packages.plain_environment(), "PIP_INDEX_URL": address, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-        steps = follow(PAGE.read_text(encoding="utf-8"), Path(folder), environ)
+        (folder := Path(scratch, "new")).mkdir()
+        steps = follow(PAGE.read_text(encoding="utf-8"), folder, environ)
     release_packages.check_served(served)
     for step in steps:
         sys.stdout.write(f"{step.seconds:6.1f} s  {step.command}\n")

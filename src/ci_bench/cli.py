@@ -8,6 +8,7 @@ import gc
 import io
 import logging
 import os
+import shlex
 import signal
 import sys
 from collections.abc import MutableMapping, Sequence
@@ -25,7 +26,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = sys.argv[1:] if argv is None else argv
     _print_anything()
-    arguments = make_parser(words).parse_args(words)
+    parser = make_parser(words)
+    arguments = parser.parse_args(words)
+    if "command" not in arguments:
+        parser.print_help(sys.stderr)
+        return int(ExitCode.BAD_INPUT)
     logging.basicConfig(level=logging.DEBUG if arguments.verbose else logging.WARNING, format="%(levelname)s: %(message)s")
     previous, often = signal.signal(signal.SIGTERM, _terminate), gc.get_threshold()
     gc.set_threshold(*SELDOM)
@@ -35,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"ci-bench: {error}\n")
         return int(error.exit_code)
     except KeyboardInterrupt:
-        sys.stderr.write("ci-bench: interrupted; results.json of a run holds what was measured so far, marked partial\n")
+        sys.stderr.write(f"ci-bench: interrupted{_way_on(arguments, words)}\n")
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()
@@ -45,6 +50,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         gc.set_threshold(*often)
         if argv is None:  # the process ends here, and would look for cycles in all that it holds, several times
             gc.freeze()
+
+
+def _way_on(arguments: argparse.Namespace, words: Sequence[str]) -> str:
+    """Describe what an interrupted command left, and how to continue it."""
+    if "resume" not in arguments or not (results := Path(arguments.output, "results.json")).exists():
+        return ""
+    again = shlex.join(["ci-bench", *words, *([] if arguments.resume else ["--resume"])])
+    return f"; {results} has what was measured so far, marked partial; to continue: {again}"
 
 
 def _print_anything() -> None:

@@ -1,13 +1,12 @@
 """The command line's grammar: commands, flags and their help. Owns words, does nothing."""
 
 import argparse
-import re
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 
 from ci_bench import __version__
+from ci_bench.parsers import Parser, duration, list_commands, names_of_machines, not_counted, share
 
-MOST_MACHINES = 16
 DEFAULT_OUTPUT = Path("ci-bench-results")
 
 
@@ -16,16 +15,22 @@ def make_parser(words: Container[str] | None = None) -> argparse.ArgumentParser:
 
     A command that is not among the `words` of a command line gets no flags: making those takes longer than all else.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="ci-bench",
+        usage="ci-bench [-h] [--version] [-v] COMMAND ...",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Gate pull requests on GPU performance and loss parity.",
         epilog="Exit codes: 0 policy met, 1 not met, 2 bad input, 3 measuring failed, 4 not comparable, 5 GitHub unreachable.",
     )
     parser.add_argument("--version", action="version", version=f"ci-bench {__version__}")
     parser.add_argument("-v", "--verbose", action="store_true", help="log what is done")
-    subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    summaries = {name: summary for name, (summary, _) in GRAMMAR.items()}
+    listed = list_commands(summaries) if words is None or not any(name in words for name in GRAMMAR) else None
+    subparsers = parser.add_subparsers(
+        title="commands", description=listed, prog="ci-bench", metavar="COMMAND", help=argparse.SUPPRESS
+    )
     for name, (summary, add_flags) in GRAMMAR.items():
-        subparser = subparsers.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        subparser = subparsers.add_parser(name, description=summary[0].upper() + summary[1:] + ".")
         if words is None or name in words:
             add_flags(subparser)
         subparser.set_defaults(command=name)
@@ -259,8 +264,8 @@ def _publish(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folders", type=Path, nargs="*", help=folders)
     parser.add_argument("--artifact", default="ci-bench", metavar="NAME", help="artifacts of that run; may hold one *")
     machines = "the machines that the * of --artifact stands for (default: `machines` of the base branch's configuration)"
-    parser.add_argument("--machines", type=_names, metavar="NAME,…", help=machines)
-    parser.add_argument("--legs", type=_not_counted, help=argparse.SUPPRESS)
+    parser.add_argument("--machines", type=names_of_machines, metavar="NAME,…", help=machines)
+    parser.add_argument("--legs", type=not_counted, help=argparse.SUPPRESS)
     config = "the base branch's configuration (default: fetched from there)"
     parser.add_argument("-c", "--config", type=Path, metavar="FILE", help=config)
     _config_path(parser)
@@ -274,20 +279,6 @@ def _publish(parser: argparse.ArgumentParser) -> None:
     _artifact_baseline(parser)
     _mark(parser)
     _workflow(parser, patience_s=600.0)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    """The names of machines, separated by commas."""
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    wrong = [name for name in names if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}", name)]
-    if wrong or not 0 < len({*names}) == len(names) <= MOST_MACHINES:
-        raise argparse.ArgumentTypeError(f"{text!r:.80}: names of up to {MOST_MACHINES} machines, each once, separated by commas")
-    return names
-
-
-def _not_counted(_: str) -> int:
-    """Machines were counted once: three artifacts of any names satisfied `--legs 3`."""
-    raise argparse.ArgumentTypeError("machines are named, not counted: --machines h200,a100,l4, or `machines:` in ci-bench.yml")
 
 
 def _announce(parser: argparse.ArgumentParser) -> None:
@@ -416,21 +407,9 @@ def _store(parser: argparse.ArgumentParser) -> None:
 
 def _recent(parser: argparse.ArgumentParser) -> None:
     least = "the smallest relative change of a time that matters (default: 0.01, one per cent)"
-    parser.add_argument("--least", type=_share, default=0.01, metavar="SHARE", help=least)
+    parser.add_argument("--least", type=share, default=0.01, metavar="SHARE", help=least)
     recent = "a change that is older than N runs is the new normal (default: 100)"
     parser.add_argument("--recent", type=int, default=100, metavar="N", help=recent)
-
-
-def _share(text: str) -> float:
-    """``0.02`` and ``2%`` are the same."""
-    number, percent, rest = text.partition("%")
-    try:
-        value = float(number) / (100.0 if percent else 1.0)
-    except ValueError:
-        value = -1.0
-    if rest or not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a fraction such as 0.02 or 2%")
-    return value
 
 
 def _measuring_as_gate(parser: argparse.ArgumentParser) -> None:
@@ -507,15 +486,6 @@ def _noise(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--noise", type=Path, metavar="DIR", help=folder)
 
 
-def _duration(text: str) -> float:
-    from ci_bench.records.units import seconds
-
-    try:
-        return seconds(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
 def _stages(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, metavar="N", help="torch's threads on the CPU")
     parser.add_argument(
@@ -531,4 +501,4 @@ def _measuring(parser: argparse.ArgumentParser, output: Path = DEFAULT_OUTPUT) -
     parser.add_argument("--launches", type=int, metavar="N", help="number of launches, each with fresh processes")
     _stages(parser)
     budget = "time limit for measuring (5m, 90s, 300); work that would exceed it is not started"
-    parser.add_argument("--budget", dest="budget_s", type=_duration, metavar="TIME", help=budget)
+    parser.add_argument("--budget", dest="budget_s", type=duration, metavar="TIME", help=budget)

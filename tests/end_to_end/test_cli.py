@@ -63,7 +63,7 @@ def test_help_starts_in_a_blink_and_without_torch() -> None:
     assert "compare" in told.stdout
     assert imported.isdisjoint({"torch", "transformers", "numpy", "scipy", "rich", "msgspec", "jsonschema", "requests", "yaml"})
     ours = {name for name in imported if name.startswith("ci_bench.")}
-    assert ours == {"ci_bench.errors", "ci_bench.flags"}
+    assert ours == {"ci_bench.errors", "ci_bench.flags", "ci_bench.parsers"}
     assert min(took) < 1.0
 
 
@@ -287,6 +287,7 @@ def test_an_interrupted_run_leaves_what_it_measured_and_no_process(plugin, confi
     run.send_signal(number)
     _, err = run.communicate(timeout=30)
     assert (run.returncode, "interrupted" in err, "Traceback" in err) == (ExitCode.INTERRUPTED, True, False)
+    assert f"to continue: ci-bench run --output {tmp_path / 'out'} --resume\n" in err
     results = documents.read_results(tmp_path / "out" / "results.json")
     assert results.run.state is RunState.PARTIAL
     assert [(row.status, bool(row.metrics)) for row in results.cases] == [

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from records_builders import COMPARISON, CRASHED, MEASURED, NO_BASELINE, PARITY, RESULTS, STEP_TIME, TRACES
 
 from ci_bench.errors import BadDocument, CannotWrite
+from ci_bench.flags import DEFAULT_OUTPUT
 from ci_bench.records.documents import (
+    OUTPUT,
     Kind,
     document_kind,
     read_comparison,
@@ -23,6 +25,7 @@ from ci_bench.records.documents import (
     to_json,
     validate,
     write,
+    write_text,
 )
 from ci_bench.records.faults import MAX_LINE, Fault
 from ci_bench.records.results import Environment, Launch, NonFinite, Results, Source, Status, Trace
@@ -298,3 +301,15 @@ def test_importing_loads_no_library(module: str) -> None:
     code = f"import sys, {module}; print([name for name in ('jsonschema', 'msgspec', 'yaml') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_git_ignores_the_default_output_folder(tmp_path):
+    folder = tmp_path / OUTPUT
+    write_text("1", folder / "base" / "results.json")
+    assert (folder / ".gitignore").read_text() == "*\n"
+    (folder / ".gitignore").write_text("")
+    write_text("2", folder / "report.md")
+    assert (folder / ".gitignore").read_text() == ""
+    write_text("3", tmp_path / "kept" / "results.json")
+    assert not (tmp_path / "kept" / ".gitignore").exists()
+    assert DEFAULT_OUTPUT.name == OUTPUT

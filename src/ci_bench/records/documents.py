@@ -203,9 +203,21 @@ def write_text(text: str, path: Path) -> None:
     content = text.encode("utf-8", "replace")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _ignore(path)
         _replace(path, content)
     except OSError as error:
         raise CannotWrite(f"{path}: cannot be written: {error.strerror or error}; choose another output folder") from error
+
+
+OUTPUT = "ci-bench-results"
+"""The name of the default output folder."""
+
+
+def _ignore(path: Path) -> None:
+    """Keep the default output folder out of git, as long as it has no ``.gitignore``."""
+    folder = next((folder for folder in path.parents if folder.name == OUTPUT), None)
+    if folder is not None and not (folder / ".gitignore").exists():
+        _replace(folder / ".gitignore", b"*\n")
 
 
 def require_writable(path: Path) -> None:

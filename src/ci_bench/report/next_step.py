@@ -36,7 +36,7 @@ _BY_RULE: Mapping[Rule, str] = {
     Rule.METRIC_REMOVED: "If the removal is intended, set policy.severities.metric_removed: warn.",
     Rule.METRIC_REPLACED: "Save a new baseline: ci-bench gate --baseline PATH --save-baseline.",
     Rule.EMPTY_RUN: "Look at the configuration's suites, and at why each case was skipped.",
-    Rule.PARTIAL_RUN: "The run is incomplete; finish it with: ci-bench run --resume.",
+    Rule.PARTIAL_RUN: "The run is incomplete; finish it by the same command with --resume.",
     Rule.NARROWED: "Measure everything in the configuration, or allow less with policy.severities.narrowed.",
     Rule.CASES_UNDECLARED: "Declare the cases: ci-bench list --declare prints what to write.",
     Rule.COMMON_SHIFT: IN_TURNS,

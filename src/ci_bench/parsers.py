@@ -1,0 +1,91 @@
+"""The parser of the command line: suggestions, help in groups, and the values of flags. Standard library only."""
+
+import argparse
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import NoReturn
+
+MOST_MACHINES = 16
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "start": ("init", "doctor", "list", "run", "gate"),
+    "read results": ("show", "report", "compare", "convert", "validate"),
+    "over time": ("calibrate", "history", "bisect"),
+    "in CI": ("setup", "fetch-models", "fetch-config", "fetch-baseline", "publish", "announce"),
+    "several machines": ("fleet", "lease", "merge"),
+}
+"""The commands in the order of the help; those that are not here come last."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors suggest the nearest spelling of a command or flag."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with 2, after the usage and a message."""
+        from ci_bench.records.spelling import meant
+
+        if wrong := re.fullmatch(r"argument (.+): invalid choice: '(.*)' \(choose from (.*)\)", message, re.DOTALL):
+            where, word, known = wrong.groups()
+            hint = meant(word, re.findall(r"[\w.-]+", known))
+            unknown = f"unknown {where.lower()} {word!r}{hint or f'; `{self.prog} --help` lists all'}"
+            message = unknown if where in {"COMMAND", "ACTION"} else f"{message}{hint}"
+        elif message.startswith("unrecognized arguments: "):
+            flags = [word.partition("=")[0] for word in message.split()[2:] if word.startswith("-")]
+            hints = (meant(flag, [*_flags_of(self)]) for flag in flags)
+            message += next(filter(None, hints), "")
+        super().error(message)
+
+
+def _flags_of(parser: argparse.ArgumentParser) -> Iterator[str]:
+    for action in parser._actions:  # noqa: SLF001 - argparse lists them nowhere else
+        yield from action.option_strings
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            yield from (flag for inner in action.choices.values() for flag in _flags_of(inner))
+
+
+def list_commands(summaries: Mapping[str, str]) -> str:
+    """All commands with their summaries, in groups."""
+    from textwrap import wrap
+
+    named = {name for names in GROUPS.values() for name in names}
+    groups: dict[str, Collection[str]] = {**GROUPS, "others": [name for name in summaries if name not in named]}
+    lines = []
+    for title, names in groups.items():
+        lines += ["", f"{title}:"] if names else []
+        lines += [line for name in names for line in wrap(f"  {name:14}  {summaries[name]}", 100, subsequent_indent=" " * 18)]
+    return "\n".join(lines[1:])
+
+
+def names_of_machines(text: str) -> tuple[str, ...]:
+    """The names of machines, separated by commas."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    wrong = [name for name in names if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}", name)]
+    if wrong or not 0 < len({*names}) == len(names) <= MOST_MACHINES:
+        raise argparse.ArgumentTypeError(f"{text!r:.80}: names of up to {MOST_MACHINES} machines, each once, separated by commas")
+    return names
+
+
+def not_counted(_: str) -> int:
+    """Machines were counted once: three artifacts of any names satisfied `--legs 3`."""
+    raise argparse.ArgumentTypeError("machines are named, not counted: --machines h200,a100,l4, or `machines:` in ci-bench.yml")
+
+
+def share(text: str) -> float:
+    """``0.02`` and ``2%`` are the same."""
+    number, percent, rest = text.partition("%")
+    try:
+        value = float(number) / (100.0 if percent else 1.0)
+    except ValueError:
+        value = -1.0
+    if rest or not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a fraction such as 0.02 or 2%")
+    return value
+
+
+def duration(text: str) -> float:
+    """Seconds of a text such as ``5m``, ``90s`` or ``300``."""
+    from ci_bench.records.units import seconds
+
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
