@@ -91,10 +91,6 @@ class PlotsMissing(BadInput):
     """Picture files are requested, and the extra that draws them is not installed."""
 
 
-class NoConfiguration(BadInput):
-    """The base branch has no configuration yet, and head adds it."""
-
-
 class MeasuringFailed(CiBenchError):  # noqa: N818 - errors read as sentences
     """No case could be measured, or this machine cannot run the engine at all."""
 

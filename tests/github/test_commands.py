@@ -180,18 +180,56 @@ def test_the_base_branchs_looser_policy_counts(fake, job, flags, tmp_path):
     assert publish(flags()) == ExitCode.OK
 
 
+@pytest.fixture
+def first(fake, job, flags, tmp_path):
+    """Report the first pull request: only head has a configuration."""
+
+    def made(config, *, size=1, event="workflow_run", left=True):
+        job(event, FORKS if event == "workflow_run" else pull_request())
+        fake.state.add_pull(7, HEAD, fork=event == "workflow_run")
+        del fake.state.files["main", "ci-bench.yml"]
+        fake.state.files[HEAD, "ci-bench.yml"] = config.encode()
+        if left:
+            leave(fake, both(tmp_path, head=size * GIGABYTE))
+        return publish(flags())
+
+    return made
+
+
 @pytest.mark.parametrize("event", ["workflow_run", "pull_request"])
-def test_the_first_configuration_waits(fake, job, flags, tmp_path, event):
-    """Head's own would let head say what is red, and the embedded one measures what nobody asked for."""
-    job(event, FORKS if event == "workflow_run" else pull_request())
-    fake.state.add_pull(7, HEAD, fork=event == "workflow_run")
-    del fake.state.files["main", "ci-bench.yml"]
-    fake.state.files[HEAD, "ci-bench.yml"] = LOOSE.encode()
-    leave(fake, both(tmp_path, head=2 * GIGABYTE))
-    assert publish(flags()) == ExitCode.OK
+def test_the_first_configuration_waits(first, fake, event):
+    """Head's own would let head say what passes, and the embedded one measures what nobody asked for."""
+    assert first(LOOSE, size=2, event=event) == ExitCode.OK
     assert check(fake)["conclusion"] == "neutral"
-    assert "Nothing to compare with yet: main has no ci-bench.yml." in comment(fake)
+    assert "### ❔ Nothing to compare with yet: main has no ci-bench.yml." in comment(fake)
+    assert "its own is used: it can fail this check and never pass it" in comment(fake)
+    assert comment(fake).count("### ") == 1
     assert "built-in" not in comment(fake)
+
+
+@pytest.mark.parametrize("change", ["baseline: none\n", "base: topic\n", ""])
+def test_no_configuration_of_its_own_passes_head(first, fake, change):
+    assert first(f"{change}{CONFIG}") == ExitCode.OK
+    assert check(fake)["conclusion"] == "neutral"
+    assert "✅" not in comment(fake).partition("<details>")[0]
+
+
+def test_its_own_configuration_fails_head(first, fake):
+    assert first(CONFIG, size=2) == ExitCode.POLICY_NOT_MET
+    assert check(fake)["conclusion"] == "failure"
+    assert "Nothing to compare with yet" not in comment(fake)
+
+
+def test_a_first_pull_request_that_was_not_measured_says_so(first, fake):
+    assert first(CONFIG, left=False) == ExitCode.OK
+    assert check(fake)["conclusion"] == "neutral"
+    assert "Nothing to compare with yet" in comment(fake)
+    assert "has left no artifact" in comment(fake)
+
+
+def test_a_first_configuration_that_breaks_its_schema_fails(first, fake):
+    assert first("schema_version: 1\nsuites: {}\n") == ExitCode.BAD_INPUT
+    assert check(fake)["conclusion"] == "failure"
 
 
 @pytest.mark.parametrize("base", ["ci-bench.yaml", ".github/ci-bench.yml", None])
@@ -727,18 +765,19 @@ def test_the_configuration_to_measure_by_is_the_base_branchs(fake, job, flags, t
     assert "configuration: ci-bench.yml of main" in capsys.readouterr().err
 
 
-def test_without_one_nothing_is_fetched(fake, job, flags, tmp_path, capsys):
+def test_without_one_heads_own_is_fetched(fake, job, flags, tmp_path, capsys):
     job("pull_request", pull_request())
     fake.state.add_pull(7, HEAD)
     del fake.state.files["main", "ci-bench.yml"]
-    fake.state.files[HEAD, "ci-bench.yml"] = CONFIG.encode()
+    fake.state.files[HEAD, "ci-bench.yml"] = LOOSE.encode()
     kept = tmp_path / "out" / "ci-bench.yml"
     kept.parent.mkdir(exist_ok=True)
     kept.write_text("of an earlier job")
     assert fetch_config(flags()) == ExitCode.OK
-    assert not kept.exists()
-    assert "nothing is measured: main has no ci-bench.yml" in capsys.readouterr().err
-    assert outputs(tmp_path)["configured"] == "false"
+    assert kept.read_text() == LOOSE
+    told = "configuration: ci-bench.yml of this commit: main has no ci-bench.yml yet, so this run can fail and never pass"
+    assert told in capsys.readouterr().err
+    assert outputs(tmp_path)["configured"] == "head"
 
 
 def test_a_configuration_that_breaks_its_schema_is_refused_before_measuring(fake, job, flags):

@@ -167,9 +167,10 @@ def invented_machine(play):
 FUNCTIONS = "schema_version: 1\nsuites:\n  functions:\n    - {path: bench}\n"
 
 
-def functions(play, head, base, *, own_plan=True):
+def functions(play, head, base, *, own_plan=True, configured="main"):
     """Benchmarks of the tree, which nobody declares: those of each side's own plan."""
     play.branch("main", FUNCTIONS)
+    play.state.files[configured, "ci-bench.yml"] = play.state.files.pop(("main", "ci-bench.yml"))
     play.pull()
     members = {}
     for name, rows, commit in (("results.json", head, HEAD), ("base/results.json", base, BASE)):
@@ -187,6 +188,14 @@ def all_new(play):
     return functions(play, [benchmark("a")], [])
 
 
+def first(play):
+    return functions(play, [benchmark("a")], [], configured=HEAD)
+
+
+def first_and_failed(play):
+    return functions(play, [benchmark("a"), benchmark("b", status=Status.FAILED)], [], configured=HEAD)
+
+
 def base_crashed(play):
     rows = [benchmark("a"), benchmark("b")]
     return functions(play, rows, [rows[0], benchmark("b", status=Status.CRASHED)])
@@ -200,6 +209,8 @@ PLAYS = {
     "the commit was measured against its base, and is not worse": fine,
     "nothing failed, and something that gates could not be decided": undecided,
     "all of its benchmarks are new: there is nothing to compare with yet": all_new,
+    "base has no configuration yet: head's own is used, which passes nothing": first,
+    "the same, and a benchmark of head fails": first_and_failed,
     "base crashed or timed out in a case that ended well on head": base_crashed,
     "a benchmark that base has is gone": benchmark_gone,
     "it is worse": worse,
@@ -244,6 +255,14 @@ def test_what_only_head_planned_is_undecided(play, own_plan, conclusion):
     functions(play, [benchmark("a")], [benchmark("a")], own_plan=own_plan)
     (check,) = play.state.checks.values()
     assert check["conclusion"] == conclusion
+
+
+def test_the_first_pull_request_shows_its_figures(play):
+    first(play)
+    (comment,) = play.state.texts_of(7)
+    assert "### ❔ Nothing to compare with yet: main has no ci-bench.yml." in comment
+    assert comment.count("### ") == 1
+    assert re.search(r"\| `a` \(`eager`\) \|.* 1\.00.GiB \|", comment), comment
 
 
 def test_a_gone_benchmark_is_named(play):

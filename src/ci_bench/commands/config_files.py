@@ -63,7 +63,7 @@ def require_config(settings: Configured) -> None:
     top = top_of(settings.here)
     where = f"in {settings.here}" + (f" or above it, up to {top}" if top != settings.here.resolve() else "")
     below = sorted(settings.here.glob(f"*/{NAME}"))
-    near = f"name {below[0].relative_to(settings.here)} with --config" if below else "write one (docs/configuration.md)"
+    near = f"name {below[0].relative_to(settings.here)} with --config" if below else "let `ci-bench init` write one"
     others = f"name files of benchmarks (`ci-bench gate benchmarks/`), or try the embedded suites: --config {QUICKSTART}"
     raise BadConfig(f"no {NAME} {where}; {near}, {others}")
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from ci_bench.records.comparison import Pair
 from ci_bench.records.metrics import STEP_TIME
-from ci_bench.records.results import Unit
+from ci_bench.records.results import Check, Unit
 from ci_bench.report import words
 from ci_bench.report.columns import CASE, Column, Columns, Kind, noted, title_of
 from ci_bench.report.rows import Row
@@ -123,6 +123,11 @@ def _parity_mood_of_row(row: Row) -> Mood | None:
     return None if row.parity is None else words.parity_mood(row.parity)
 
 
+def _checks_of(row: Row) -> list[Check]:
+    """Return an arm's checks that count, such as its agreement with the reference."""
+    return [check for check in row.case.checks if check.arm == row.arm and not check.informative]
+
+
 _CASE_AND_ARM: Column[Row] = Column(
     title=CASE,
     text=lambda row: row.label,
@@ -139,10 +144,17 @@ COMPACT: Columns[Row] = (
     _BY_TITLE["Peak memory"],
 )
 """The same in seven columns: parity is that with base for the reference arm, and that with the reference for other arms."""
+_CHECKS: Column[Row] = Column(
+    title="Checks",
+    text=lambda row: words.checks(_checks_of(row)),
+    kind=Kind.WORDS,
+    mood=lambda row: min(map(words.check_mood, _checks_of(row)), default=None),
+)
 NEW: Columns[Row] = (
     _CASE_AND_ARM,
     *(_BY_TITLE[title] for title in ("Step time", "Speedup")),
     _PARITY,
+    _CHECKS,
     _BY_TITLE["Peak memory"],
 )
 """Cases without a baseline."""

@@ -5,6 +5,7 @@ Owns the wording and what counts as worse. Numbers and our own words only: nothi
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import IntEnum
 from functools import lru_cache
@@ -83,6 +84,14 @@ def outputs(finding: OutputsFinding) -> str:
 def check_mood(check: Check) -> Mood:
     """An unknown is not a pass."""
     return {Outcome.FAIL: Mood.BAD, Outcome.UNKNOWN: Mood.UNSURE, Outcome.PASS: Mood.GOOD}[check.outcome]
+
+
+def checks(found: Sequence[Check]) -> str:
+    """Count an arm's checks: those that fail, else those without an answer, else all."""
+    for outcome, word in ((Outcome.FAIL, "failed"), (Outcome.UNKNOWN, "without an answer")):
+        if number := sum(check.outcome is outcome for check in found):
+            return f"{number} of {len(found)} {word}"
+    return f"{len(found)} passed" if found else UNKNOWN
 
 
 def check_rank(check: Check) -> tuple[bool, Mood]:

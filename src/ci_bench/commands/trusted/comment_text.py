@@ -23,8 +23,8 @@ _NOTE = 2_000
 
 
 WAITS = (
-    "Nothing was measured: the base branch's configuration applies to a pull request, and this one adds it. "
-    "Once it is merged, the next pull request is compared. To try it before, run `ci-bench gate --baseline paired`."
+    "The base branch's configuration applies to a pull request, and this one adds it. Until it is merged, its own is used: "
+    "it can fail this check and never pass it. The next pull request is compared."
 )
 """Comment on the first pull request, which adds the configuration."""
 SHARED = "_Another open pull request has the same head commit and does not pass; the commit's check covers both._"
@@ -46,7 +46,7 @@ def title(judged: Judged) -> str:
     """One line: the headline of the only machine, or how many of them failed."""
     from ci_bench.report.text import clean
 
-    if judged.waits:
+    if judged.waits and not judged.failed:
         return clean(f"Nothing to compare with yet: {judged.waits}.", cap=250)
     if len(judged.machines) == 1:
         return clean(_headline(judged.machines[0]), cap=250)
@@ -77,11 +77,13 @@ def comment(judged: Judged, *, marker: str | None = None) -> str:
     budget = (BUDGET - _NOTE) // max(1, len(judged.machines))
     ordered = sorted(judged.machines, key=lambda machine: (not machine.failed, machine.exit_code == 0))
     parts = [marker] if marker else []
-    parts += [f"### {_icon(judged)} {_plain(title(judged))}"] if len(judged.machines) != 1 else []
+    first = bool(judged.waits) and not judged.failed
+    parts += [f"### {_icon(judged)} {_plain(title(judged))}"] if len(judged.machines) != 1 or first else []
     parts += [WAITS] if judged.waits else []
     for machine in ordered:
         parts += [f"---\n\n**{code(machine.name)}**"] if len(judged.machines) != 1 else []
-        parts.append(_machine(machine, budget))
+        text = _machine(machine, budget)
+        parts.append(_without_verdict(text) if first else text)
     return "\n\n".join([*parts, *judged.notes]).rstrip() + "\n"
 
 
@@ -93,7 +95,8 @@ def report(judged: Judged, *, closed: Sequence[str] = ()) -> str:
     parts = [f"## {_plain(title(judged))}", WAITS] if judged.waits else []
     for machine in judged.machines:
         parts += [f"## {code(machine.name)}"] if len(judged.machines) != 1 else []
-        parts.append(render_report(machine.comparison) if machine.comparison else _fault(machine))
+        text = render_report(machine.comparison) if machine.comparison else _fault(machine)
+        parts.append(_without_verdict(text) if judged.waits and not judged.failed else text)
     unwritten = [f"_{_plain(why)}_" for why in closed]
     return "\n\n".join([*parts, *judged.notes, *unwritten]).rstrip() + "\n"
 
@@ -177,7 +180,19 @@ def _machine(machine: JudgedMachine, budget: int) -> str:
     text = render_comment(machine.comparison, limit=budget).rstrip()
     if not machine.doubt or machine.exit_code:
         return text
-    return f"### {ICONS[Mood.OPEN]} {_plain(_headline(machine))}\n\n{text.partition(chr(10))[2].lstrip()}"
+    return f"### {ICONS[Mood.OPEN]} {_plain(_headline(machine))}\n\n{_without_verdict(text)}"
+
+
+def _without_verdict(text: str) -> str:
+    """Return a comment without its first line."""
+    return text.partition("\n")[2].lstrip()
+
+
+def not_measured(machine: JudgedMachine) -> str:
+    """Explain in a note why a machine of a first pull request has no results."""
+    from ci_bench.report.text import code, fence
+
+    return f"Not measured on {code(machine.name)}:\n\n{fence(str(machine.fault), lines=20)}"
 
 
 def _fault(machine: JudgedMachine) -> str:

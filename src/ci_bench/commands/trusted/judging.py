@@ -63,8 +63,8 @@ class JudgedMachine:
 class Judged:
     """All machines of a run, and `notes` in Markdown on how they were judged.
 
-    `waits` says why nothing could be measured or judged yet, without a fault; `machines` is empty
-    then.
+    `waits` says that the base branch has no configuration: by head's own the run can fail and never
+    pass. Machines without results are left out then.
     """
 
     machines: tuple[JudgedMachine, ...]
@@ -74,7 +74,7 @@ class Judged:
     @property
     def exit_code(self) -> int:
         """The gravest machine's, a verdict before trouble with GitHub; a run without any machine has not been measured."""
-        if self.waits:
+        if self.waits and not self.failed:
             return 0
         codes = [machine.exit_code for machine in self.machines]
         verdicts = [code for code in codes if code != ExitCode.GITHUB]
@@ -86,12 +86,17 @@ class Judged:
         from ci_bench.records.comparison import RunVerdict
 
         if self.waits:
-            return RunVerdict.UNDECIDED
+            return RunVerdict.FAILED if self.failed else RunVerdict.UNDECIDED
         found = {machine.comparison.judgement.verdict for machine in self.machines if machine.comparison is not None}
         if not self.machines or any(machine.failed for machine in self.machines):
             return RunVerdict.FAILED
         doubtful = any(machine.doubt is not None for machine in self.machines)
         return RunVerdict.UNDECIDED if doubtful or RunVerdict.UNDECIDED in found else RunVerdict.PASSED
+
+    @property
+    def failed(self) -> bool:
+        """Return whether a machine failed."""
+        return any(machine.failed for machine in self.machines)
 
     @property
     def speaks(self) -> bool:

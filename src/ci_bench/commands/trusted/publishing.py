@@ -18,7 +18,7 @@ from ci_bench.commands.output import say, tell
 from ci_bench.commands.trusted import comment_text
 from ci_bench.commands.trusted.judging import Judged, JudgedMachine, judge_machine
 from ci_bench.commands.trusted.machine_results import RESULTS
-from ci_bench.errors import CiBenchError, ExitCode, GitHubFailed, NoConfiguration
+from ci_bench.errors import CiBenchError, ExitCode, GitHubFailed
 from ci_bench.settings import Publishing
 
 if TYPE_CHECKING:
@@ -152,14 +152,10 @@ def fetch_config(settings: Publishing) -> int:
         if isinstance(pull, NoPullRequest) and context.base_branch is None and not pull.answered:
             raise GitHubFailed(pull.reason)
         publishing = PublishContext(client=client, context=context, pull=pull, settings=settings)
-        try:
-            said = keep_config(publishing, settings.output / "ci-bench.yml")
-        except NoConfiguration as error:
-            tell(_defused(f"nothing is measured: {error}, so there is nothing to compare with yet"))
-            _append_outputs(settings, {"configured": "false"})
-            return int(ExitCode.OK)
-    tell(_defused(f"configuration: {said}"))
-    _append_outputs(settings, {"configured": "true"})
+        said, waits = keep_config(publishing, settings.output / "ci-bench.yml")
+    own = f": {waits} yet, so this run can fail and never pass" if waits else ""
+    tell(_defused(f"configuration: {said}{own}"))
+    _append_outputs(settings, {"configured": "head" if waits else "true"})
     return int(ExitCode.OK)
 
 
@@ -211,10 +207,9 @@ def _judge(publishing: "PublishContext") -> Judged:
         reason = f"the branch whose rules apply is unknown: {publishing.pull.reason}"
         return Judged(machines=(JudgedMachine(name="run", fault=GitHubFailed(reason)),))
     try:
-        config, notes = sources.base_config(publishing)
+        found = sources.base_config(publishing)
+        config, notes = found.config, found.notes
         machines, look = sources.find_machines(publishing, config), sources.baseline_finder(publishing)
-    except NoConfiguration as error:
-        return Judged(machines=(), waits=str(error))
     except CiBenchError as error:
         return Judged(machines=(JudgedMachine(name="run", fault=error),))
     alone, granted = len(machines) == 1, grants(publishing)
@@ -232,8 +227,13 @@ def _judge(publishing: "PublishContext") -> Judged:
         notes = (*notes, comment_text.OWN_RULES)
     if publishing.context.conclusion not in {None, "success"}:
         notes = (*notes, f"_The run that measured ended as {publishing.context.conclusion}._")
-    whole = Judged(machines=tuple(judged), notes=(*notes, *granted.notes))
-    return replace(whole, notes=(*whole.notes, *suggestion(whole, publishing)))
+    notes = (*notes, *granted.notes)
+    if not found.waits:
+        whole = Judged(machines=tuple(judged), notes=notes)
+        return replace(whole, notes=(*notes, *suggestion(whole, publishing)))
+    measured = tuple(machine for machine in judged if machine.fault is None)
+    missing = tuple(comment_text.not_measured(machine) for machine in judged if machine.fault is not None)
+    return Judged(machines=measured, notes=(*notes, *missing), waits=found.waits)
 
 
 def _halt(client: "Client", context: "Context", settings: Publishing, halt: "Halt") -> int:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from ci_bench.commands.inputs import read_baseline
 from ci_bench.commands.trusted.machine_results import DOCUMENTS, RESULTS, MeasuredMachine, complaint_about, unpack, write_bytes
-from ci_bench.errors import BadConfig, BadDocument, BadInput, GitHubFailed, GitHubMissing, MeasuringFailed, NoConfiguration
+from ci_bench.errors import BadConfig, BadDocument, BadInput, GitHubFailed, GitHubMissing, MeasuringFailed
 from ci_bench.github.archive import Contents, UnsafeArchive
 from ci_bench.github.artifacts import Artifact, download, of_run
 from ci_bench.github.baseline import FARTHEST, Absence, FoundBaseline, NoBaseline, Wanted, find_baseline
@@ -166,55 +166,67 @@ def _download(publishing: PublishContext, artifact: Artifact, number: int) -> Me
     return MeasuredMachine(name=name, folder=folder)
 
 
-def base_config(publishing: PublishContext) -> "tuple[Config, tuple[str, ...]]":
-    """The configuration to judge by, and what a reader should know about it, in Markdown.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgingConfig:
+    """The configuration to judge by, and notes on it for a reader, in Markdown.
+
+    `waits` says that the base branch has none: the configuration is head's own then, which may fail head and never pass it.
+    """
+
+    config: "Config"
+    notes: tuple[str, ...] = ()
+    waits: str = ""
+
+
+def base_config(publishing: PublishContext) -> JudgingConfig:
+    """Read the configuration to judge by.
 
     A file that is named is taken as the base branch's. Otherwise it is fetched from there, and a
-    pull request that changes it gets a note that its own is not used. Raises `GitHubFailed`,
-    `BadConfig`, and `NoConfiguration` if only head has one.
+    pull request that changes it gets a note that its own is not used. Raises `GitHubFailed` and
+    `BadConfig`.
     """
     from ci_bench.report.text import code
 
     settings, branch = publishing.settings, publishing.base_branch
     if settings.config is not None:
-        return _read_config(settings.config), ()
+        return JudgingConfig(config=_read_config(settings.config))
     shown, where = code(settings.config_path), "the default branch" if branch is None else code(branch)
-    ours = _of_base(publishing)
-    theirs = fetch_file(publishing, publishing.context.head.sha)
+    ours, waits = _of_base(publishing)
+    theirs = None if waits else fetch_file(publishing, publishing.context.head.sha)
     differs = f"_Judged by {shown} of {where}: this branch's own is different, and not used._"
     notes = (differs,) if theirs not in {None, ours} else ()
     path = publishing.output / "base-branch" / "ci-bench.yml"
     write_bytes(path, ours)
-    return _read_config(path), notes
+    return JudgingConfig(config=_read_config(path), notes=notes, waits=waits)
 
 
-def keep_config(publishing: PublishContext, path: Path) -> str:
-    """Leave the base branch's configuration at `path`; in words, whose it is.
+def keep_config(publishing: PublishContext, path: Path) -> tuple[str, str]:
+    """Leave the configuration to measure by at `path`; in words, whose it is, and why it is not the base branch's.
 
-    Raises `GitHubFailed`, `NoConfiguration` if only head has one, and `BadConfig` if it would not do: rather before
-    measuring than after.
+    Raises `GitHubFailed`, and `BadConfig` if it would not do: rather before measuring than after.
     """
     path.unlink(missing_ok=True)
-    write_bytes(path, _of_base(publishing))
+    content, waits = _of_base(publishing)
+    write_bytes(path, content)
     _read_config(path)
-    return f"{publishing.settings.config_path} of {publishing.base_branch or 'the default branch'}"
+    whose = "this commit" if waits else publishing.base_branch or "the default branch"
+    return f"{publishing.settings.config_path} of {whose}", waits
 
 
-def _of_base(publishing: PublishContext) -> bytes:
-    """The base branch's configuration. Nothing else is measured or judged by: neither head's own, nor one that ci-bench has.
+def _of_base(publishing: PublishContext) -> tuple[bytes, str]:
+    """The base branch's configuration; if it has none, head's own, and a sentence that says so.
 
     Raises:
-        NoConfiguration: head adds the file; there is nothing to compare with yet.
         BadConfig: head lacks it, too; the path is wrong.
     """
     branch, path = publishing.base_branch, publishing.settings.config_path
     if (found := fetch_file(publishing, branch)) is not None:
-        return found
+        return found, ""
     where = "the default branch" if branch is None else branch
-    if fetch_file(publishing, publishing.context.head.sha) is not None:
-        raise NoConfiguration(f"{where} has no {path}")
+    if (own := fetch_file(publishing, publishing.context.head.sha)) is not None:
+        return own, f"{where} has no {path}"
     others = [name for name in _LIKELY if name != path and fetch_file(publishing, branch, name) is not None]
-    meant = f"; did you mean {others[0]!r}?" if others else "; correct config_path, or add the file"
+    meant = f"; did you mean {others[0]!r}?" if others else "; correct config_path, or add the file: `ci-bench init` writes one"
     raise BadConfig(f"{path}: neither {where} nor this commit has such a file{meant}")
 
 
