@@ -84,10 +84,6 @@ def baseline() -> int:
     code = _talk(state, "baseline", commands.fetch_config(state))
     if code:
         raise Fault("configuration", code=code if code < min(OF_DOCKER) else 3, detail="the log above says why")
-    if workflow.read_outputs(Path(state["work"]) / "report" / "outputs").get("configured") == "false":
-        _record(state, "configuration", 0, "missing")
-        workflow.set_outputs({"baseline": "none: the base branch has no configuration yet"})
-        return 0
     if state["settings"]["baseline"] != "artifact":
         workflow.set_outputs({"baseline": state["settings"]["baseline"]})
         return 0
@@ -101,9 +97,6 @@ def baseline() -> int:
 def setup() -> int:
     """Both sides' environments. That it failed is for the report to say."""
     state = _state()
-    if not _configured(state):
-        _record(state, "setup", 0, "exited")
-        return 0
     contained = state["settings"]["mode"] == "container"
     if state["settings"]["lease_image"]:
         _record(state, "setup", 0, "exited")
@@ -124,10 +117,6 @@ def bench() -> int:
     """Measure, and take out what was left. That it failed is for the report to say, and for the gate."""
     state = _state()
     work = Path(state["work"])
-    if not _configured(state):
-        _record(state, "bench", 0, "exited")
-        workflow.say("nothing is measured: the base branch has no configuration yet")
-        return 0
     made_ready = _recorded(state, "setup")
     if made_ready is None or made_ready["code"] in READY:
         _record(state, "bench", *_bench(state, "bench", commands.bench(state)))
@@ -193,12 +182,6 @@ def cleanup() -> int:
     for folder in ("prepared", "cache", "results", "baseline", "config", "report"):
         _remove(Path(state["work"]) / folder)
     return 0
-
-
-def _configured(state: State) -> bool:
-    """Whether the base branch has a configuration: the pull request that adds the first one has nothing to compare with."""
-    told = _recorded(state, "configuration")
-    return told is None or told["how"] != "missing"
 
 
 def _state() -> dict[str, Any]:

@@ -256,16 +256,16 @@ def test_the_configuration_that_cannot_be_had_ends_the_job(steps):
     assert FAULTS["configuration"].partition("{")[0] in out
 
 
-def test_without_a_configuration_nothing_is_measured(steps):
-    """The first pull request adds it, and nothing else is measured instead."""
+def test_the_first_pull_request_is_measured(steps):
+    """The base branch has no configuration, so the command leaves head's own."""
     (steps.notes / "bin" / "ci-bench").symlink_to(steps.notes / "bin" / "stub-ci-bench")
-    plan = {"configured": False, "outputs": {"verdict": "undecided"}}
+    plan = {"configured": "head", "outputs": {"verdict": "undecided"}}
     (steps.notes / "bin" / "stub.json").write_text(json.dumps(plan))
-    steps("preflight", mode="native")
-    for name in ("baseline", "setup", "bench", "report"):
+    steps.ready(mode="native")
+    for name in ("setup", "bench", "report"):
         assert steps(name, GITHUB_TOKEN=SECRET)[0] == 0
     told = [json.loads(line)["argv"][0] for line in (steps.notes / "bin" / "stub.jsonl").read_text().splitlines()]
-    assert told == ["fetch-config", "publish"]
+    assert told == ["fetch-config", "setup", "gate", "publish"]
     code, _ = steps("gate")
     assert (code, steps.outputs["verdict"]) == (0, "undecided")
 
