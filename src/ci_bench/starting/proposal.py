@@ -108,12 +108,12 @@ def _entries(survey: Survey) -> Iterator[Entry]:
     """Yield the entries for what the repository has."""
     if survey.paths:
         paths = survey.paths[:MOST_PATHS]
-        lines = [f"- path: {paths[0]}"] if len(paths) == 1 else ["- path:", *(f"    - {path}" for path in paths)]
+        named = [f"- path: {paths[0]}"] if len(paths) == 1 else ["- path:", *(f"    - {path}" for path in paths)]
         words = []
         for one in survey.benchmarks:
             counted = ", ".join(f"{_counted(number, 'benchmark')} of {tool}" for tool, number in one.tools.items())
             words.append(f"{one.file}: {counted}" + (f", {_counted(one.cases, 'case')}" if one.cases is not None else ""))
-        yield Entry(suite="functions", lines=tuple(lines), words=tuple(words))
+        yield Entry(suite="functions", lines=tuple(named), words=tuple(words))
     names = _names([*(one.file for one in survey.trainings), *survey.loops, *survey.scripts])
     for training in survey.trainings[:MOST_TRAININGS]:
         reading = ["  output: stdout"] if training.losses is Losses.PRINTED else []
@@ -132,8 +132,8 @@ def _entries(survey: Survey) -> Iterator[Entry]:
         lines = (f"- name: {names[loop]}", f'  loop: "{loop}"', "  losses: {steps: 30, warmup_steps: 5}")
         yield Entry(suite="command", lines=lines, words=(f"{loop}: losses and step times of 30 steps",))
     for script in survey.scripts[:MOST_SCRIPTS]:
-        lines = (f"- name: {names[script]}", f"  command: [python, {script}]")
-        yield Entry(suite="command", lines=lines, words=(f"{script}: its wall time and peak memory",))
+        timed = (f"- name: {names[script]}", f"  command: [python, {script}]")
+        yield Entry(suite="command", lines=timed, words=(f"{script}: its wall time and peak memory",))
 
 
 def _counted(number: int, noun: str) -> str:
@@ -199,7 +199,7 @@ from {module} import {name}
 
 @ci_bench.benchmark
 def {function}():
-    # The shape is that of the first layer. Use a batch of your own.
+    # The shape is a guess by the first layer. Use that of your own batches.
     (x,) = ci_bench.inputs(1, {inputs})
     torch.manual_seed(0)
     model = {name}().to(x.device).eval()

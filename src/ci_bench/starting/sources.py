@@ -166,7 +166,14 @@ def _modules(tree: ast.Module) -> Iterator[Module]:
         if init is None or forward is None or _owed(init.args) != 1 or _owed(forward.args) != 2:  # noqa: PLR2004 - self and a tensor
             continue
         if (shape := _input(init)) is not None:
-            yield Module(name=node.name, shape=shape[0], high=shape[1])
+            sizes = (8, 16, *shape[0][1:]) if len(shape[0]) == 2 and not shape[1] and _has_sequences(forward) else shape[0]  # noqa: PLR2004
+            yield Module(name=node.name, shape=sizes, high=shape[1])
+
+
+def _has_sequences(forward: ast.FunctionDef) -> bool:
+    """Return whether a method moves a third dimension, as ``x.transpose(1, 2)`` does."""
+    moved = [node for node in ast.walk(forward) if isinstance(node, ast.Call) and _called(node) in {"permute", "transpose"}]
+    return any(isinstance(one, ast.Constant) and one.value == 2 for call in moved for one in call.args)  # noqa: PLR2004
 
 
 def _input(init: ast.FunctionDef) -> tuple[tuple[int, ...], int | None] | None:
