@@ -12,7 +12,7 @@ import yaml
 from composite import ROOT, TOOLS, need_node
 
 from ci_bench.starting.proposal import workflow_text
-from ci_bench.starting.survey import Package, Survey
+from ci_bench.starting.survey import RepositoryPackage, Survey
 from faults import FAULTS
 
 BIN = Path(sys.executable).parent
@@ -62,7 +62,7 @@ def test_the_auditor_has_no_complaint():
 
 def test_what_init_writes_has_no_complaint(tmp_path):
     example = (ROOT / "examples" / "workflows" / "pull-request.yml").read_text()
-    package = Package(name="one", dependencies=True)
+    package = RepositoryPackage(name="one", dependencies=True)
     for gpu in (True, False):
         for name, found in (("plain", Survey(gpu=gpu)), ("network", Survey(gpu=gpu, package=package))):
             (tmp_path / f"{name}-{gpu}.yml").write_text(workflow_text(found, example))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ci_bench.starting.sources import Losses, Program, read_program, reads_metadata, uses_gpu
+from ci_bench.starting.sources import LossReport, SourceProgram, read_program, reads_metadata, uses_gpu
 
 NET = """
 class Net(nn.Module):
@@ -54,17 +54,17 @@ TRAIN = "def main():\n    loss.backward()\n    {}\n"
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        (TRAIN.format("print(f'loss {loss}')") + GUARD, Program(is_program=True, losses=Losses.PRINTED)),
-        (TRAIN.format("logger.info('loss %s', loss)") + GUARD, Program(is_program=True, losses=Losses.LOGGED)),
-        (TRAIN.format("ci_bench.step(loss=loss)") + GUARD, Program(is_program=True, losses=Losses.STEPS)),
-        (TRAIN.format("print('done')") + GUARD, Program(is_program=True)),
-        (TRAIN.format("print('loss')"), Program(losses=Losses.PRINTED)),
-        ("def main():\n    print('loss')\n" + GUARD, Program(is_program=True)),
-        ("parser.add_argument('data')\n" + GUARD, Program(is_program=True, takes_arguments=True)),
-        ("parser.add_argument('--data', required=True)\n" + GUARD, Program(is_program=True, takes_arguments=True)),
-        ("parser.add_argument('data', nargs='?')\nparser.add_argument('--seed')\n" + GUARD, Program(is_program=True)),
-        ("print(1)\n", Program(is_program=True)),
-        ("def f():\n    print(1)\n", Program()),
+        (TRAIN.format("print(f'loss {loss}')") + GUARD, SourceProgram(is_program=True, losses=LossReport.PRINTED)),
+        (TRAIN.format("logger.info('loss %s', loss)") + GUARD, SourceProgram(is_program=True, losses=LossReport.LOGGED)),
+        (TRAIN.format("ci_bench.step(loss=loss)") + GUARD, SourceProgram(is_program=True, losses=LossReport.STEPS)),
+        (TRAIN.format("print('done')") + GUARD, SourceProgram(is_program=True)),
+        (TRAIN.format("print('loss')"), SourceProgram(losses=LossReport.PRINTED)),
+        ("def main():\n    print('loss')\n" + GUARD, SourceProgram(is_program=True)),
+        ("parser.add_argument('data')\n" + GUARD, SourceProgram(is_program=True, takes_arguments=True)),
+        ("parser.add_argument('--data', required=True)\n" + GUARD, SourceProgram(is_program=True, takes_arguments=True)),
+        ("parser.add_argument('data', nargs='?')\nparser.add_argument('--seed')\n" + GUARD, SourceProgram(is_program=True)),
+        ("print(1)\n", SourceProgram(is_program=True)),
+        ("def f():\n    print(1)\n", SourceProgram()),
     ],
 )
 def test_a_program_is_told_from_a_module(source, expected):

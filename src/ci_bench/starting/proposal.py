@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from ci_bench.starting.sources import Losses
+from ci_bench.starting.sources import LossReport
 from ci_bench.starting.survey import Survey
 
 CONFIG = "ci-bench.yml"
@@ -24,7 +24,7 @@ _WORDS_OF_YAML = {"null", "true", "false"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class ProposedEntry:
     """One entry of a configuration: its suite, its lines of YAML, and what it measures in words."""
 
     suite: str
@@ -37,7 +37,7 @@ class Proposal:
     """Files to write, by path from the repository's root, and what they measure."""
 
     files: Mapping[str, str]
-    entries: tuple[Entry, ...]
+    entries: tuple[ProposedEntry, ...]
     cases: int
     """The number of cases, as far as the sources show it."""
     trains: bool = False
@@ -64,7 +64,7 @@ def propose(survey: Survey, workflow: str, example: str) -> Proposal:
     )
 
 
-def config_text(survey: Survey, entries: list[Entry]) -> str:
+def config_text(survey: Survey, entries: list[ProposedEntry]) -> str:
     """The configuration."""
     lines = [f"# What ci-bench measures in each pull request. All fields: {PAGES}/configuration.md", "schema_version: 1"]
     lines += ["baseline: paired    # base and head take turns in one job", *_setup(survey), "", "suites:"]
@@ -104,7 +104,7 @@ def _downloads(survey: Survey) -> bool:
     return any("network: true" in line for line in _setup(survey))
 
 
-def _entries(survey: Survey) -> Iterator[Entry]:
+def _entries(survey: Survey) -> Iterator[ProposedEntry]:
     """Yield the entries for what the repository has."""
     if survey.paths:
         paths = survey.paths[:MOST_PATHS]
@@ -113,11 +113,11 @@ def _entries(survey: Survey) -> Iterator[Entry]:
         for one in survey.benchmarks:
             counted = ", ".join(f"{_counted(number, 'benchmark')} of {tool}" for tool, number in one.tools.items())
             words.append(f"{one.file}: {counted}" + (f", {_counted(one.cases, 'case')}" if one.cases is not None else ""))
-        yield Entry(suite="functions", lines=tuple(named), words=tuple(words))
+        yield ProposedEntry(suite="functions", lines=tuple(named), words=tuple(words))
     names = _names([*(one.file for one in survey.trainings), *survey.loops, *survey.scripts])
     for training in survey.trainings[:MOST_TRAININGS]:
-        reading = ["  output: stdout"] if training.losses is Losses.PRINTED else []
-        yield Entry(
+        reading = ["  output: stdout"] if training.losses is LossReport.PRINTED else []
+        yield ProposedEntry(
             suite="command",
             lines=(
                 f"- name: {names[training.file]}",
@@ -130,10 +130,10 @@ def _entries(survey: Survey) -> Iterator[Entry]:
         )
     for loop in survey.loops[:MOST_TRAININGS]:
         lines = (f"- name: {names[loop]}", f'  loop: "{loop}"', "  losses: {steps: 30, warmup_steps: 5}")
-        yield Entry(suite="command", lines=lines, words=(f"{loop}: losses and step times of 30 steps",))
+        yield ProposedEntry(suite="command", lines=lines, words=(f"{loop}: losses and step times of 30 steps",))
     for script in survey.scripts[:MOST_SCRIPTS]:
         timed = (f"- name: {names[script]}", f"  command: [python, {script}]")
-        yield Entry(suite="command", lines=timed, words=(f"{script}: its wall time and peak memory",))
+        yield ProposedEntry(suite="command", lines=timed, words=(f"{script}: its wall time and peak memory",))
 
 
 def _counted(number: int, noun: str) -> str:
@@ -165,7 +165,7 @@ def _left_out(survey: Survey) -> Iterator[str]:
             yield f"{number - most} more {what} were found; {CONFIG} has the first {most}"
 
 
-def _example(survey: Survey, file: str) -> tuple[Entry, str]:
+def _example(survey: Survey, file: str) -> tuple[ProposedEntry, str]:
     """An entry for a repository without benchmarks, and the text of the file that it names, empty if it needs none."""
     functions = (f"- path: {file}",)
     if survey.modules:
@@ -173,14 +173,14 @@ def _example(survey: Survey, file: str) -> tuple[Entry, str]:
         given = [str(found.shape), *([f'"int64", high={found.high}'] if found.high else [])]
         words = f"{file}: an example, the forward pass of {found.name}; check the shape of its input"
         text = _MODULE.format(name=found.name, module=module, function=_function(found.name), inputs=", ".join(given))
-        return Entry(suite="functions", lines=functions, words=(words,)), text
+        return ProposedEntry(suite="functions", lines=functions, words=(words,)), text
     if survey.package is not None:
         name = survey.package.name
         lines = (f"- name: import_{name[:50]}", f'  command: [python, -c, "import {name}"]')
         words = f"import {name}: an example, the time and memory of the import; add benchmarks of your own"
-        return Entry(suite="command", lines=lines, words=(words,)), ""
+        return ProposedEntry(suite="command", lines=lines, words=(words,)), ""
     words = f"{file}: an example to replace, a matrix product"
-    return Entry(suite="functions", lines=functions, words=(words,)), _PLAIN
+    return ProposedEntry(suite="functions", lines=functions, words=(words,)), _PLAIN
 
 
 def _function(name: str) -> str:

@@ -24,7 +24,7 @@ _FIRST_LAYERS: Mapping[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {
 """Layers that show the shape of a module's input: the keyword of the size, and the sizes before and behind it."""
 
 
-class Losses(StrEnum):
+class LossReport(StrEnum):
     """The way a training reports its losses."""
 
     STEPS = "steps"
@@ -46,13 +46,13 @@ class Module:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Program:
+class SourceProgram:
     """Contents of one file. `is_program` means that it is started, not only imported."""
 
     is_program: bool = False
     takes_arguments: bool = False
     """It stops without arguments on the command line."""
-    losses: Losses | None = None
+    losses: LossReport | None = None
     loops: tuple[str, ...] = ()
     modules: tuple[Module, ...] = ()
 
@@ -67,14 +67,14 @@ def reads_metadata(source: str) -> bool:
     return _INSTALLED.search(source) is not None
 
 
-def read_program(source: str, file: str) -> Program:
+def read_program(source: str, file: str) -> SourceProgram:
     """Read one file.
 
     Raises:
         BadConfig: it is not valid Python.
     """
     if not re.search(r"__main__|backward|Module|print", source):
-        return Program()
+        return SourceProgram()
     try:
         tree = ast.parse(source)
         return _read(tree, source)
@@ -84,14 +84,14 @@ def read_program(source: str, file: str) -> Program:
         raise BadConfig(f"{file}:1: cannot be read as Python: {error}") from error
 
 
-def _read(tree: ast.Module, source: str) -> Program:
+def _read(tree: ast.Module, source: str) -> SourceProgram:
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     inside = {id(inner) for node in ast.walk(tree) if isinstance(node, _Function | ast.Lambda) for inner in ast.walk(node)}
     trains = any(_called(call) == "backward" for call in calls)
     started = any(_is_guard(node) for node in tree.body)
     started |= any(_called(call) in {"backward", "parse_args", "print"} and id(call) not in inside for call in calls)
     ours = "ci_bench" in source
-    return Program(
+    return SourceProgram(
         is_program=started,
         takes_arguments=any(map(_is_required, calls)),
         losses=_losses(calls) if trains else None,
@@ -120,12 +120,12 @@ def _is_required(call: ast.Call) -> bool:
     return by_place or given.get("required") is True
 
 
-def _losses(calls: list[ast.Call]) -> Losses | None:
+def _losses(calls: list[ast.Call]) -> LossReport | None:
     if any(_called(call) == "step" and getattr(getattr(call.func, "value", None), "id", "") == "ci_bench" for call in calls):
-        return Losses.STEPS
-    words = {"print": Losses.PRINTED, "info": Losses.LOGGED, "log": Losses.LOGGED, "warning": Losses.LOGGED}
+        return LossReport.STEPS
+    words = {"print": LossReport.PRINTED, "info": LossReport.LOGGED, "log": LossReport.LOGGED, "warning": LossReport.LOGGED}
     found = {words[_called(call)] for call in calls if _called(call) in words and _names_loss(call)}
-    return next((one for one in (Losses.PRINTED, Losses.LOGGED) if one in found), None)
+    return next((one for one in (LossReport.PRINTED, LossReport.LOGGED) if one in found), None)
 
 
 def _names_loss(call: ast.Call) -> bool:

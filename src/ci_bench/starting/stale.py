@@ -4,7 +4,7 @@ Pure but for the files that it asks for by a function.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -109,8 +109,9 @@ def _jobs(workflow: Any) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]
     """Yield each job that uses ci-bench's actions, with the step that does."""
     jobs = workflow.get("jobs") if isinstance(workflow, Mapping) else None
     for job in jobs.values() if isinstance(jobs, Mapping) else ():
-        steps: Sequence[Any] = job.get("steps") if isinstance(job, Mapping) and isinstance(job.get("steps"), list) else ()
-        yield from ((job, step) for step in steps if isinstance(step, Mapping) and _OURS.fullmatch(str(step.get("uses"))))
+        steps = job.get("steps") if isinstance(job, Mapping) else None
+        listed = steps if isinstance(steps, list) else []
+        yield from ((job, step) for step in listed if isinstance(step, Mapping) and _OURS.fullmatch(str(step.get("uses"))))
 
 
 def _reference(step: Mapping[str, Any]) -> re.Match[str]:

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ci_bench.errors import BadConfig
-from ci_bench.starting.sources import NAME, Losses, Module, Program, read_program, reads_metadata, uses_gpu
+from ci_bench.starting.sources import NAME, LossReport, Module, SourceProgram, read_program, reads_metadata, uses_gpu
 from ci_bench.suites.functions import literal
 from ci_bench.suites.functions.collecting.recognising import Format, count_benchmarks
 from ci_bench.suites.functions.grids import points
@@ -42,15 +42,15 @@ class BenchmarkFile:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Training:
+class TrainingScript:
     """A script that trains and reports its losses."""
 
     file: str
-    losses: Losses
+    losses: LossReport
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Package:
+class RepositoryPackage:
     """The package of a repository: its import name, and what it takes to use it."""
 
     name: str
@@ -67,14 +67,14 @@ class Survey:
     benchmarks: tuple[BenchmarkFile, ...] = ()
     paths: tuple[str, ...] = ()
     """Files and folders that name all of `benchmarks`, and no other program."""
-    trainings: tuple[Training, ...] = ()
+    trainings: tuple[TrainingScript, ...] = ()
     loops: tuple[str, ...] = ()
     """Functions that yield the steps of a training, as ``module:function``."""
     scripts: tuple[str, ...] = ()
     """Programs among the benchmarks that are timed as a whole."""
     modules: tuple[tuple[str, Module], ...] = ()
     """Modules of torch, each with the import name of its file."""
-    package: Package | None = None
+    package: RepositoryPackage | None = None
     gpu: bool = False
     """Some file imports a library that computes on GPUs."""
     remarks: tuple[str, ...] = ()
@@ -87,9 +87,9 @@ class Survey:
 
 
 @dataclass(kw_only=True, slots=True)
-class _Found:
+class _Findings:
     benchmarks: list[BenchmarkFile] = field(default_factory=list)
-    trainings: list[Training] = field(default_factory=list)
+    trainings: list[TrainingScript] = field(default_factory=list)
     loops: list[str] = field(default_factory=list)
     scripts: list[str] = field(default_factory=list)
     modules: list[tuple[str, Module]] = field(default_factory=list)
@@ -100,7 +100,7 @@ class _Found:
 
 def survey(root: Path) -> Survey:
     """Read a repository. Faults of its files are remarks."""
-    found = _Found()
+    found = _Findings()
     files, remarks = _files(root)
     found.remarks += remarks
     for file in files:
@@ -161,7 +161,7 @@ def _is_ours(folder: Path) -> bool:
     return not (folder / "pyvenv.cfg").exists() and not (folder / ".git").exists()
 
 
-def _look(file: str, source: str, found: _Found) -> None:
+def _look(file: str, source: str, found: _Findings) -> None:
     found.gpu |= uses_gpu(source)
     if (benchmarks := benchmarks_of(file, source)) is not None:
         found.benchmarks.append(benchmarks)
@@ -176,17 +176,17 @@ def _look(file: str, source: str, found: _Found) -> None:
         _look_at_program(file, program, found)
 
 
-def _look_at_program(file: str, program: Program, found: _Found) -> None:
+def _look_at_program(file: str, program: SourceProgram, found: _Findings) -> None:
     parts = PurePosixPath(file)
     benchmark = bool({*parts.parts[:-1]} & BENCHMARK_FOLDERS) or re.match(r"bench|perf_", parts.stem) is not None
     if program.losses is None and not benchmark:
         return
     if program.takes_arguments:
         found.remarks.append(f"{file} needs arguments: add it under `suites.command` with its command line")
-    elif program.losses is Losses.LOGGED:
+    elif program.losses is LossReport.LOGGED:
         found.remarks.append(f"{file} logs its losses with `logging`: print them, or write them to CI_BENCH_OUTPUT")
     elif program.losses is not None:
-        found.trainings.append(Training(file=file, losses=program.losses))
+        found.trainings.append(TrainingScript(file=file, losses=program.losses))
     else:
         found.scripts.append(file)
 
@@ -243,7 +243,7 @@ def _is_name(word: str) -> bool:
     return NAME.fullmatch(word) is not None and not iskeyword(word)
 
 
-def _package(root: Path, files: list[str], *, compiled: bool) -> Package | None:
+def _package(root: Path, files: list[str], *, compiled: bool) -> RepositoryPackage | None:
     """The package that the repository installs, if any; `compiled` sources anywhere count."""
     setup = read_text(root / "setup.py")
     project = _project(read_text(root / "pyproject.toml"))
@@ -256,7 +256,7 @@ def _package(root: Path, files: list[str], *, compiled: bool) -> Package | None:
         return None
     inside = read_text(root / name / "__init__.py") or read_text(root / "src" / name / "__init__.py") or ""
     compiled = compiled or "ext_modules" in (setup or "") or reads_metadata(inside)
-    return Package(name=name, compiled=compiled, dependencies=_needs_more(project, setup))
+    return RepositoryPackage(name=name, compiled=compiled, dependencies=_needs_more(project, setup))
 
 
 def _project(text: str | None) -> Mapping[str, Any] | None:
