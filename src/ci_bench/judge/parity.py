@@ -88,8 +88,7 @@ def _of_whole_batches(evidence: ParityEvidence, run: Trace, masks: Masks, twins:
     steps = min(STEPS, twins.steps, max(map(length, perturbed)))
     scores = tuple(score(twins, perturbed, signal, steps) for signal in _signals(twins))
     found = _finding(twins, masks, scores, steps)
-    judged_by_windows = found.verdict.holds and not evidence.own_program  # logs use other windows
-    return with_tail(found, twins, perturbed, steps) if judged_by_windows else found
+    return with_tail(found, twins, perturbed, steps) if found.verdict.holds else found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -473,7 +472,7 @@ def learning_of(base: CaseResult | None, head: CaseResult) -> ParityFinding | No
         over_seeds = starts_finding(base, head) if ours.data == theirs.data else None
         return over_seeds or _not_told(ours.arm, ours, theirs)
     found = backed(numeric_finding(both, ours, Masks.ALIGNED), both, numeric_finding)
-    if found.verdict is Parity.INSUFFICIENT_SENSITIVITY and not has_control(both):
+    if found.verdict is Parity.INSUFFICIENT_SENSITIVITY and not (both.own_program or has_control(both)):
         found = replace(found, verdict=Parity.INSUFFICIENT_DATA)  # a baseline of an earlier version
     narrow = NARROW if _perturbed_runs(both) == 1 and not (found.verdict.holds or both.own_program) else ""
     return replace(found, masks=None, detail=_joined(f"head against base: {found.detail}", narrow))

@@ -21,18 +21,16 @@ from ci_bench.judge.parity_envelope import (
     why_unknown,
 )
 from ci_bench.judge.parity_learning import why_unlearned
-from ci_bench.judge.parity_runs import LARGEST, SIGNALS, Floats, first_of, insufficient, step_name, stopped
+from ci_bench.judge.parity_runs import LARGEST, SIGNALS, first_of, insufficient, step_name, stopped
+from ci_bench.judge.parity_sensitivity import Sensitivity, figure, with_sensitivity
 from ci_bench.judge.wording import percent
 from ci_bench.records.comparison import Parity, ParityFinding, Tier
 from ci_bench.records.results import MISSING, Masks, NonFinite, ParityEvidence, Role, Trace
 
 CONTROL = 0.01
 """The share by which the control's losses are higher than the reference's."""
-WINDOW = 25
-"""Steps of a window. The last window of a training takes the rest as well."""
 LATE = 3
 """The control of a late change begins with the last third."""
-_THOUSAND = 1000
 
 Judge = Callable[[ParityEvidence, Trace, Masks], ParityFinding]
 Ask = Callable[[ParityEvidence, Trace], ParityFinding]
@@ -83,7 +81,7 @@ def _over(evidence: ParityEvidence, reference: Trace, run: Trace, matched: Match
     apart = 0 < len(matched.norms) < len(matched.losses)
     cut = _cut_evidence(evidence, reference, matched.losses, norms=bool(matched.norms) and not apart)
     ours = _cut(run, matched.losses, norms=bool(matched.norms) and not apart)
-    found = _certain(_with_windows(ask(cut, ours), cut, ours), cut, ours)
+    found = _certain(ask(cut, ours), cut, ours)
     if found.verdict.holds and not why_unlearned(reference.loss, reference.grad_norm):
         found = _with_sensitivity(found, cut, ask)
     if not apart or len(matched.norms) < LEAST_STEPS or found.verdict.broken:
@@ -227,52 +225,6 @@ def _cut(trace: Trace, labels: Sequence[str], *, norms: bool) -> Trace:
     )
 
 
-def _with_windows(found: ParityFinding, evidence: ParityEvidence, run: Trace) -> ParityFinding:
-    """The finding of the first steps, extended by means of the loss over windows of the others.
-
-    A window's score is ``|mean(L_cand - L_ref)| / E``. E is the largest such mean of any window of
-    any perturbed run, and at least the width of the rounding envelope at the last step that was
-    judged separately.
-    """
-    reference, judged = evidence.traces[0], found.steps
-    perturbed = usable(evidence, reference)
-    base, head = _numbers(reference), _numbers(run)
-    if not found.verdict.holds or judged >= len(base) or not perturbed:
-        return found
-    starts = list(range(judged, max(judged + 1, len(base) - WINDOW + 1), WINDOW))
-    bounds = list(zip(starts, [*starts[1:], len(base)], strict=True))
-    width = float(envelope(base[:judged], perturbed, "loss", as_written=True)[-1])
-    for other in map(_numbers, perturbed):
-        known = min(len(other), len(base))
-        apart = [other[low:high] - base[low:high] for low, high in bounds if high <= known]
-        width = max([width, *(abs(float(np.nanmean(one))) for one in apart if np.isfinite(one).any())])
-    scores: list[float] = [abs(float(np.mean(head[low:high] - base[low:high]))) / width for low, high in bounds]
-    worst, total = max(scores), len(base)
-    if worst <= LIMIT:
-        detail = f"{found.detail}; mean losses of the {total - judged} steps after them within {worst:.2g}"
-        return replace(found, steps=total, detail=detail, loss_score=max(worst, found.loss_score or 0.0))
-    low, high = bounds[next(index for index, score in enumerate(scores) if score > LIMIT)]
-    size_there = max(abs(float(np.mean(base[low:high]))), 1 / LARGEST)
-    share = float(np.mean(head[low:high] - base[low:high])) / size_there
-    steps = f"steps {step_name(run, low).removeprefix('step ')} to {step_name(run, high - 1).removeprefix('step ')}"
-    size = f"off by {percent(share)}, {worst:.3g} times what rounding explains (limit {LIMIT:g})"
-    return replace(
-        found,
-        verdict=Parity.DIFFERENT_MATH,
-        steps=total,
-        detail=f"the mean loss of {steps} is {size}",
-        loss_score=max(worst, found.loss_score or 0.0),
-        first_step=low,
-        step=step_name(run, low) if run.steps else "",
-        signal="loss",
-        apart_first=share,
-    )
-
-
-def _numbers(trace: Trace) -> Floats:
-    return np.asarray([math.nan if loss is None else loss for loss in trace.loss], dtype=np.float64)
-
-
 def _certain(found: ParityFinding, evidence: ParityEvidence, run: Trace) -> ParityFinding:
     """The finding, unless its envelope is that of a program that repeats every bit and the difference may be rounding.
 
@@ -305,16 +257,13 @@ def _with_sensitivity(found: ParityFinding, evidence: ParityEvidence, ask: Ask) 
     reference = evidence.traces[0]
     steps = len(reference.loss)
     score = _control_score(evidence, reference, ask, first=0)
-    what = f"a loss {percent(CONTROL)} off would have scored {_figure(score)} (limit {LIMIT:g})"
-    if score <= LIMIT:
-        remedy = "log more digits or train more steps"
-        detail = f"insufficient sensitivity: {what}, so a small fault would pass; {remedy} ({found.detail})"
-        return replace(found, verdict=Parity.INSUFFICIENT_DATA, detail=detail)
+    fault = f"a loss {percent(CONTROL)} off"
+    seen = Sensitivity(score=score, limit=LIMIT, caught=score > LIMIT, fault=fault)
+    found = with_sensitivity(found, seen, "log more digits or train more steps")
     late = _control_score(evidence, reference, ask, first=steps - steps // LATE)
-    only_early = "" if late > LIMIT else f", and {_figure(late)} in the last third only"
-    bits = found.verdict is Parity.BITWISE
-    compared = "" if bits else f"{found.steps} steps compared; "
-    return replace(found, detail=f"{found.detail}; {compared}{what}{'' if bits else only_early}")
+    if not found.verdict.holds or found.verdict is Parity.BITWISE or late > LIMIT:
+        return found
+    return replace(found, detail=f"{found.detail}, and {figure(late)} in the last third only")
 
 
 def _control_score(evidence: ParityEvidence, reference: Trace, ask: Ask, *, first: int) -> float:
@@ -323,7 +272,7 @@ def _control_score(evidence: ParityEvidence, reference: Trace, ask: Ask, *, firs
         loss if loss is None or step < first else loss + CONTROL * abs(loss) for step, loss in enumerate(reference.loss)
     )
     control = replace(reference, role=Role.CANDIDATE, loss=raised, ranks=None)
-    found = _with_windows(ask(evidence, control), evidence, control)
+    found = ask(evidence, control)
     if found.loss_score is not None:
         return found.loss_score
     losses = np.asarray([math.nan if loss is None else loss for loss in reference.loss])
@@ -363,7 +312,9 @@ def _with_evaluations(
     unknown = not runs
     why = f"; {why_unknown(evidence, reference)}" if unknown else ""
     verdict = Parity.INSUFFICIENT_DATA if unknown else Parity.DIFFERENT_MATH
-    return replace(found, verdict=verdict, detail=detail + why, signal=None if unknown else "evaluation_loss")
+    where = {} if unknown else {"signal": "evaluation_loss", "step": f"evaluation {first + 1}"}
+    off = None if unknown or not math.isfinite(share) else float(share)
+    return replace(found, verdict=verdict, detail=detail + why, apart_first=off, **where)
 
 
 def _closed(found: ParityFinding, reference: Trace, run: Trace) -> ParityFinding:
@@ -389,10 +340,6 @@ def _course(trace: Trace) -> str:
     first, last = values[0], values[-1]
     verb = "fell" if last < first else "rose" if last > first else "went"
     return f"{verb} from {first:.4g} to {last:.4g}"
-
-
-def _figure(score: float) -> str:
-    return f"{score:,.0f}" if score >= _THOUSAND else f"{score:.3g}"
 
 
 def _joined(*parts: str) -> str:

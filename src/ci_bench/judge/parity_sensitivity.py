@@ -27,12 +27,22 @@ class Sensitivity:
     score: float | None
     limit: float
     caught: bool
+    fault: str = CONTROL
+    """The fault that the control has."""
 
     def __str__(self) -> str:
         """Say what the comparison could have seen."""
         if self.score is None:
-            return f"whether {CONTROL} would have been found is unknown: none was trained"
-        return f"{CONTROL} would have scored {_figure(self.score)} (limit {self.limit:g})"
+            return f"whether {self.fault} would have been found is unknown: none was trained"
+        return f"{self.fault} would have scored {figure(self.score)} (limit {self.limit:g})"
+
+
+def with_sensitivity(found: ParityFinding, seen: Sensitivity, remedy: str) -> ParityFinding:
+    """A finding that holds, with what it could have seen; `INSUFFICIENT_SENSITIVITY` if the control was not caught."""
+    if seen.caught:
+        return replace(found, detail=f"{found.detail}; {seen}")
+    detail = f"{seen}, so a small fault would pass: {remedy} ({found.detail})"
+    return replace(found, verdict=Parity.INSUFFICIENT_SENSITIVITY, detail=detail)
 
 
 def backed(found: ParityFinding, evidence: ParityEvidence, judge: Judge) -> ParityFinding:
@@ -54,13 +64,7 @@ def backed(found: ParityFinding, evidence: ParityEvidence, judge: Judge) -> Pari
     detail = found.detail if twin is None else f"{found.detail}; the same training in fp32: {twin.detail}"
     sources = [evidence] if twin is None or evidence.twin is None else [evidence.twin, evidence]
     seen = max((sensitivity_of(one, judge, masks) for one in sources), key=lambda one: (one.caught, one.score or 0.0))
-    if seen.caught:
-        return replace(found, detail=f"{detail}; {seen}")
-    return replace(
-        found,
-        verdict=Parity.INSUFFICIENT_SENSITIVITY,
-        detail=f"{seen}, so a small fault would pass: {_remedy(evidence)} ({detail})",
-    )
+    return with_sensitivity(replace(found, detail=detail), seen, _remedy(evidence))
 
 
 def sensitivity_of(evidence: ParityEvidence, judge: Judge, masks: Masks = Masks.ALIGNED) -> Sensitivity:
@@ -106,5 +110,6 @@ def _remedy(evidence: ParityEvidence) -> str:
     return f"train more steps{precision} or lower the learning rate"
 
 
-def _figure(score: float) -> str:
+def figure(score: float) -> str:
+    """A score in three digits, or whole."""
     return f"{score:,.0f}" if score >= _THOUSAND else f"{score:.3g}"

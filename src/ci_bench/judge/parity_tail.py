@@ -1,59 +1,81 @@
-"""The steps after those that are judged one by one: means of the loss over windows, on the scale of the perturbed runs.
+"""Steps after those judged one by one: means over windows, on the scale of the perturbed runs.
 
-Step by step, rounding soon drives long trainings apart. Means over windows stay comparable for longer, and a change that begins
-late shows in them. Pure.
+Step by step, rounding soon drives long trainings apart. Means over windows stay comparable for
+longer, and a change that begins late shows in them. The rule is the same for trainings of suites
+and for logs. Pure.
 """
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ci_bench.judge.parity_envelope import LIMIT, envelope_of
-from ci_bench.judge.parity_runs import Floats, Twins, length, series
+from ci_bench.judge.parity_envelope import LIMIT, envelope_of, scaled
+from ci_bench.judge.parity_runs import Floats, Twins, length, series, signals_of, step_name
 from ci_bench.judge.wording import percent
 from ci_bench.records.comparison import Parity, ParityFinding
 from ci_bench.records.results import Trace
 
 WINDOW = 25
 """Steps of a window. The last window of a training takes the rest as well."""
+_LARGEST_SCORE = 1e9
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Windows:
+    """The scores of a signal by window, and `shares`: how far the candidate is off, relative to the reference."""
+
+    signal: str
+    scores: Floats
+    shares: Floats
+
+    @property
+    def worst(self) -> float:
+        return float(self.scores.max())
+
+    @property
+    def first(self) -> int | None:
+        """The first window beyond the limit."""
+        beyond = np.flatnonzero(self.scores > LIMIT)
+        return int(beyond[0]) if beyond.size else None
 
 
 def with_tail(found: ParityFinding, twins: Twins, perturbed: tuple[Trace, ...], judged: int) -> ParityFinding:
-    """The finding of the first `judged` steps, extended to all steps that a perturbed run has as well.
+    """The finding of the first `judged` steps, extended to all others by their windows.
 
-    A window's score is ``|mean(L_cand - L_ref)| / E``. E is the largest such mean of any window of any perturbed run, and at
-    least the width of the rounding envelope at the last judged step. Beyond ten, the finding is `DIFFERENT_MATH`.
+    A window's score is ``|mean(x_cand - x_ref)| / E``, for the loss and for the logarithm of the
+    gradient norm. E is the largest such mean of any window of any perturbed run, and at least the
+    width of the rounding envelope at the last judged step and that of the window's own digits.
+    Beyond ten, the finding is `DIFFERENT_MATH`; `INSUFFICIENT_DATA` if no perturbed run is as long.
     """
-    end = min(twins.steps, max(map(length, perturbed)))
-    if end <= judged:
+    if twins.steps <= judged:
         return found
-    whole = tuple(trace for trace in perturbed if length(trace) >= end)
-    bounds = _bounds(judged, end)
-    reference = series(twins.reference, "loss", judged)
-    known = np.isfinite(reference)
-    width = float(envelope_of(twins, np.where(known, reference, 0.0), perturbed, "loss")[known].max())
-    width = max(width, *(_largest(_differences(twins.reference, run, bounds)) for run in whole))
-    differences = _differences(twins.reference, twins.candidate, bounds)
-    scores = np.nan_to_num(np.abs(differences)) / width
-    beyond = np.flatnonzero(scores > LIMIT)
-    worst = float(scores.max())
-    if not beyond.size:
-        detail = f"{found.detail}; mean losses of steps {judged} to {end - 1} within {worst:.2g}"
-        return replace(found, steps=twins.compared(end), detail=detail)
-    first, last = bounds[int(beyond[0])]
-    base = float(np.nanmean(series(twins.reference, "loss", last)[first:]))
-    share = float(differences[beyond[0]]) / abs(base) if base else math.nan
-    size = f"off by {percent(share)}, " if math.isfinite(share) else ""
+    bounds = _bounds(judged, twins.steps)
+    windows = [_windows(twins, perturbed, signal, bounds) for signal in signals_of(twins.reference, twins.candidate)]
+    scores = {f"{one.signal}_score": max(one.worst, getattr(found, f"{one.signal}_score") or 0.0) for one in windows}
+    extended = replace(found, steps=twins.compared(), **scores)
+    broken = min((one for one in windows if one.first is not None), key=lambda one: one.first or 0, default=None)
+    if broken is None or broken.first is None:
+        means = " and ".join(_name(one.signal, "losses", "gradient norms") for one in windows)
+        steps, worst = _steps(twins, judged, twins.steps), max(one.worst for one in windows)
+        detail = f"mean {means} of {steps} within {worst:.2g}; {twins.compared()} steps compared"
+        return replace(extended, detail=f"{found.detail}; {detail}")
+    low, high = bounds[broken.first]
+    share = float(broken.shares[broken.first])
+    off = f"off by {percent(share)}, " if math.isfinite(share) else ""
+    of = f"the mean {_name(broken.signal, 'loss', 'gradient norm')} of {_steps(twins, low, high)}"
+    detail = f"{of} is {off}{broken.worst:.3g} times what rounding explains"
+    if high > (longest := max(map(length, perturbed))):
+        why = f"the runs in other roundings end after {longest} steps: measure again"
+        detail = f"{detail} up to there, and {why}"
+        return replace(extended, verdict=Parity.INSUFFICIENT_DATA, detail=detail)
     return replace(
-        found,
+        extended,
         verdict=Parity.DIFFERENT_MATH,
-        steps=twins.compared(end),
-        detail=f"the mean loss of steps {first} to {last - 1} is {size}{worst:.3g} times "
-        f"what rounding explains (limit {LIMIT:g})",
-        loss_score=max(worst, found.loss_score or 0.0),
-        first_step=first,
-        signal="loss",
+        detail=f"{detail} (limit {LIMIT:g})",
+        first_step=low,
+        step=step_name(twins.candidate, low) if twins.candidate.steps else "",
+        signal=broken.signal,
         apart_first=share if math.isfinite(share) else None,
     )
 
@@ -63,13 +85,41 @@ def _bounds(first: int, end: int) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], end], strict=True))
 
 
-def _differences(reference: Trace, run: Trace, bounds: list[tuple[int, int]]) -> Floats:
-    """The mean difference of the losses in each window; nan if a window has no step that both have a number for."""
-    end = bounds[-1][1]
-    apart = series(run, "loss", end) - series(reference, "loss", end)
-    means = [apart[low:high][np.isfinite(apart[low:high])] for low, high in bounds]
+def _windows(twins: Twins, perturbed: tuple[Trace, ...], signal: str, bounds: list[tuple[int, int]]) -> _Windows:
+    reference, candidate, *others = (
+        scaled(series(trace, signal, twins.steps), signal) for trace in (twins.reference, twins.candidate, *perturbed)
+    )
+    known = np.isfinite(reference)
+    filled = np.where(known, reference, 0.0)
+    judged = bounds[0][0]
+    before = envelope_of(twins, filled[:judged], perturbed, signal)[known[:judged]]
+    spread = max([float(before[-1]) if before.size else 0.0, *(_largest(_means(reference, other, bounds)) for other in others)])
+    digits = envelope_of(twins, filled, (), signal)
+    widths = [max(spread, float(digits[low:high].max())) for low, high in bounds]
+    apart, mean = _means(reference, candidate, bounds), _means(np.zeros_like(reference), reference, bounds)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = apart / np.abs(mean) if signal == "loss" else np.expm1(apart)
+    scores = np.minimum(np.nan_to_num(np.abs(apart)) / widths, _LARGEST_SCORE)
+    return _Windows(signal=signal, scores=scores, shares=shares)
+
+
+def _means(reference: Floats, run: Floats, bounds: list[tuple[int, int]]) -> Floats:
+    """The mean difference of each window that the run has; nan if it has no step with a number on both sides."""
+    apart = run - reference[: len(run)]
+    windows = [apart[low:high] if high <= len(run) else apart[:0] for low, high in bounds]
+    means = [values[np.isfinite(values)] for values in windows]
     return np.asarray([values.mean() if values.size else math.nan for values in means], dtype=np.float64)
 
 
 def _largest(values: Floats) -> float:
     return float(np.nan_to_num(np.abs(values)).max())
+
+
+def _name(signal: str, loss: str, norm: str) -> str:
+    return loss if signal == "loss" else norm
+
+
+def _steps(twins: Twins, low: int, high: int) -> str:
+    """``steps 50 to 74``, by the names of a log's own steps."""
+    first, last = (step_name(twins.candidate, step).removeprefix("step ") for step in (low, high - 1))
+    return f"steps {first} to {last}"

@@ -39,7 +39,7 @@ def _of_parity(finding: ParityFinding) -> str:
     off = finding.apart_first if finding.difference is None else finding.difference
     if off is not None and abs(off) >= _LEAST_SHARE:
         return f"off by {percent(off)}{where}"
-    if scores and math.isfinite(max(scores)):
+    if scores and finding.signal != "evaluation_loss" and math.isfinite(max(scores)):
         return f"differs{where}, {format_factor(max(scores))} times what rounding explains"
     return f"differs{where}"
 
@@ -64,7 +64,11 @@ def _broken_parity(case: CaseComparison) -> str:
 
 def _changed_learning(case: CaseComparison) -> str:
     found = case.learning
-    return "" if found is None else f"{_signal(found)} of the training {_of_parity(found)} (head against base)"
+    if found is None:
+        return ""
+    evaluated = found.signal == "evaluation_loss"
+    what, rest = ("evaluation loss", "the training is equal, ") if evaluated else (f"{_signal(found)} of the training", "")
+    return f"{what} {_of_parity(found)} ({rest}head against base)"
 
 
 def _changed_outputs(case: CaseComparison) -> str:

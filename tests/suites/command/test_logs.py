@@ -10,8 +10,13 @@ from log_forms import EVALUATED, FORMS, STEPS, TIMED, Run, json_lines, losses, n
 from ci_bench.cli import main
 from ci_bench.formats.series import Unreadable
 from ci_bench.formats.training_log import read
+from ci_bench.judge.compare import compare
 from ci_bench.judge.parity import learning_of
-from ci_bench.records.results import Case, CaseResult, Role, Status
+from ci_bench.records.comparison import BaselineMode
+from ci_bench.records.config import Policy
+from ci_bench.records.metrics import STEP_TIME
+from ci_bench.records.results import Case, CaseResult, Environment, Lane, Launch, Results, Role, RunState, Source, Status
+from ci_bench.records.results import Run as RunInfo
 from ci_bench.suites.command import training
 from ci_bench.suites.command.options import Losses
 from ci_bench.suites.command.outputs import Output, find_losses, read_losses
@@ -164,8 +169,9 @@ def test_steps_without_a_number_on_both_sides_are_skipped(base, head, verdict, w
 def test_digits_that_are_too_few_are_no_pass() -> None:
     coarse = "\n".join(f"step {step} loss {loss:.1f}" for step, loss in enumerate(losses()))
     found = gate(coarse, coarse)
-    assert str(found.verdict) == "insufficient_data"
-    assert "insufficient sensitivity: a loss 1 % off would have scored" in found.detail
+    assert str(found.verdict) == "insufficient_sensitivity"
+    assert found.detail.startswith("head against base: a loss 1 % off would have scored")
+    assert "so a small fault would pass: log more digits or train more steps" in found.detail
 
 
 def test_numbers_are_read_as_they_were_meant() -> None:
@@ -313,3 +319,20 @@ def test_a_bar_that_is_drawn_twice_is_one_step() -> None:
     text = "".join(f"\r{step}/20 [00:01<00:01, loss={loss:.4f}]" * 2 for step, loss in enumerate(losses(21)))
     log = read(text + "\n", {})
     assert [record.step for record in log.ranks[0]] == list(range(1, 21))
+
+
+def test_the_headline_names_an_evaluation() -> None:
+    """The training is equal, so neither a step nor a size of rounding is the training's."""
+    base, head = (sides(row(json_lines(run), {})) for run in (BASE, EDITS["other evaluations"]))
+    judgement = compare(base=base, head=head, policy=Policy(), mode=BaselineMode.FILE, absence="", tool_version="1").judgement
+    assert judgement.headline == (
+        "Failed: t: evaluation loss off by 10 % from evaluation 1 (the training is equal, head against base)."
+    )
+
+
+def sides(case):
+    run = RunInfo(id="r", started_at="2026-01-01T00:00:00Z", state=RunState.COMPLETE, config_digest="c", device="cpu")
+    environment = Environment(identity={"cpu": "x"}, condition={})
+    times = STEP_TIME.of("a", Launch(launch=0, values=(0.1, 0.1)), lane=Lane.WALL)
+    case = replace(case, metrics=(times,))
+    return Results(tool_version="1", run=run, source=Source(), environment=environment, cases=(case,))
