@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 from malloc_heap import is_in_heap
+from torch import nn
 
-from ci_bench.suites.freshness import kept_aside, prepared_write, set_aside
+from ci_bench.suites.freshness import kept_aside, prepared_write, read_state, set_aside, write_state
 
 VALUES = {
     "a matrix": torch.randn(3, 5),
@@ -117,3 +118,52 @@ def bits(value):
         if value.dim()
         else value
     )
+
+
+def two_heads(factory):
+    """Two heads, of which one was trained, with the optimizer."""
+    torch.manual_seed(1)
+    module = nn.ModuleList(nn.Linear(3, 3) for _ in range(2))
+    return module, factory(module.parameters())
+
+
+def train(module, optimizer, *heads):
+    for head in heads:
+        optimizer.zero_grad(set_to_none=True)
+        module[head](torch.ones(2, 3)).square().sum().backward()
+        optimizer.step()
+
+
+OPTIMIZERS = {
+    "Adam": lambda weights: torch.optim.Adam(weights, lr=0.1),
+    "fused Adam": lambda weights: torch.optim.Adam(weights, lr=0.1, fused=True),
+    "momentum": lambda weights: torch.optim.SGD(weights, lr=0.1, momentum=0.9),
+    "Adafactor": lambda weights: torch.optim.Adafactor(weights, lr=0.1),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("trained", [(0,), (0, 1), (1,), ()], ids=["first", "both", "second", "none"])
+def test_written_state_is_all_there_is(name, trained):
+    """A step from a written state is the step from the state itself, also of a head that had state or none."""
+    module, optimizer = two_heads(OPTIMIZERS[name])
+    train(module, optimizer, 0, 0, *trained)
+    state = read_state(module, optimizer)
+    other, own = two_heads(OPTIMIZERS[name])
+    train(other, own, 1, 1)
+    write_state(state, other, own)
+    assert read_state(other, own).keys() == state.keys()
+    for one, two in ((module, optimizer), (other, own)):
+        train(one, two, 0, 1)
+    for before, after in zip(module.parameters(), other.parameters(), strict=True):
+        assert torch.equal(before, after)
+
+
+def test_capturable_state_stays():
+    """A graph may write to its memory."""
+    module, optimizer = two_heads(OPTIMIZERS["Adam"])
+    train(module, optimizer, 0, 1)
+    optimizer.param_groups[0]["capturable"] = True
+    fresh, without = two_heads(OPTIMIZERS["Adam"])
+    write_state(read_state(fresh, without), module, optimizer)
+    assert all(optimizer.state.get(weight) for weight in module.parameters())

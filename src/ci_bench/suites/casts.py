@@ -32,3 +32,23 @@ def in_type(value: Tensor, dtype: torch.dtype, *, copy: bool = False) -> Tensor:
 def real_parts(value: Tensor) -> Tensor:
     """Real numbers as they are; complex ones as pairs, [..., 2]."""
     return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+
+
+MOST_NAMED = 3
+
+
+def rounded_buffers(module: nn.Module, dtype: torch.dtype) -> str:
+    """Name the fp32 buffers whose values a cast changes: ``rotary.inv_freq by 0.39 %``. Empty if none.
+
+    Angles and positions (`inv_freq`) lose digits there, as in users' models:
+    https://github.com/huggingface/transformers/issues/25681.
+    """
+    found = []
+    for name, value in module.named_buffers():
+        if value.dtype is not torch.float32 or not value.numel():
+            continue
+        error = (value - value.to(dtype).float()).abs() / value.abs()
+        largest = float(error.nan_to_num(0.0, posinf=0.0).max())
+        found += [f"{name} by {100 * largest:.2g} %"] if largest > 0 else []
+    more = [f"{len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
+    return ", ".join([*found[:MOST_NAMED], *more])

@@ -306,7 +306,7 @@ def read_state(module: nn.Module, optimizer: torch.optim.Optimizer | None = None
 
 
 def write_state(state: Mapping[str, Tensor], module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
-    """Write a state in place, so compiled code need not notice; tensors outside the state stay.
+    """Write a state in place, so compiled code need not notice; weights and buffers outside it stay.
 
     A tensor that processes share takes its own part of the whole one in `state`.
     """
@@ -315,7 +315,17 @@ def write_state(state: Mapping[str, Tensor], module: nn.Module, optimizer: torch
         for name, value in named.items():
             if name in state:
                 _write(value, state[name])
-    for place, name, kept in [] if optimizer is None else _kept(optimizer):
+    if optimizer is not None:
+        _write_optimizer(state, optimizer)
+
+
+def _write_optimizer(state: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
+    """Write the optimizer's state.
+
+    A parameter that has none in `state` has none afterwards, as before its first gradient. With
+    `capturable` its state stays: a CUDA graph may write to its memory.
+    """
+    for place, name, kept in _kept(optimizer):
         stored = state.get(place)
         if stored is None:
             continue
@@ -323,6 +333,34 @@ def write_state(state: Mapping[str, Tensor], module: nn.Module, optimizer: torch
             _write(kept[name], stored)
         else:
             kept[name] = type(kept[name])(stored.item())
+    wanted: dict[int, dict[str, Tensor]] = {}
+    for place, stored in state.items():
+        if place.startswith(OPTIMIZER):
+            index, _, name = place.removeprefix(OPTIMIZER).partition(".")
+            wanted.setdefault(int(index), {})[name] = stored
+    groups = [(parameter, group) for group in optimizer.param_groups for parameter in group["params"]]
+    examples = {name: kept[name] for _, name, kept in _kept(optimizer)}
+    for index, (parameter, group) in enumerate(groups):
+        if index not in wanted and not group.get("capturable"):
+            optimizer.state.pop(parameter, None)
+        elif index in wanted and not optimizer.state.get(parameter):
+            new = {name: _new(stored, examples.get(name), parameter, group) for name, stored in wanted[index].items()}
+            optimizer.state[parameter] = new
+
+
+def _new(stored: Tensor, example: object, parameter: Tensor, group: Mapping[str, Any]) -> Any:
+    """An entry of a parameter's state that was not there, of the kind that other parameters have.
+
+    A count of steps stays on the host, except for capturable and fused optimizers.
+    """
+    if isinstance(example, int | float):
+        return type(example)(stored.item())
+    on_device = stored.dim() or group.get("capturable") or group.get("fused")
+    if getattr(parameter, "device_mesh", None) is not None and stored.shape == parameter.shape:
+        new = torch.empty_like(parameter, dtype=stored.dtype)
+        _write(new, stored)
+        return new
+    return stored.to(parameter.device if on_device else "cpu", copy=True)
 
 
 def _write(value: Tensor, stored: Tensor) -> None:

@@ -75,6 +75,40 @@ class Writing(nn.Module):
         return self.layer(x.mul_(2))
 
 
+class Rotary(nn.Module):
+    """It turns its input by angles that it keeps in fp32."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(16, 16)
+        self.register_buffer("inv_freq", 1e4 ** -(torch.arange(16) / 16), persistent=False)
+
+    def forward(self, x):
+        return self.layer(x * self.inv_freq.cos())
+
+
+class LayerDrop(nn.Module):
+    """All its layers are dropped in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(16, 16)
+
+    def forward(self, x):
+        return x * 2 if self.training else self.layer(x)
+
+
+class Lazy(nn.Module):
+    """Its weights do not exist before its first call."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.LazyLinear(16)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
 def _rows():
     return (torch.randn(4, 16),)
 
@@ -97,6 +131,18 @@ def wide():
 
 def turns():
     return Turns(), _rows()
+
+
+def rotary():
+    return Rotary(), _rows()
+
+
+def layer_drop():
+    return LayerDrop(), _rows()
+
+
+def lazy():
+    return Lazy(), _rows()
 
 
 def writing():

@@ -47,3 +47,23 @@ def test_a_model_that_writes_into_its_input_is_named_as_such(mode):
     check = accuracy("writing", mode=mode)
     assert check.outcome is Outcome.UNKNOWN
     assert "the model writes into its own input (inputs.0)" in check.detail
+
+
+def test_fp32_buffers_that_bf16_rounds_are_reported():
+    for precision, expected in (("bf16", "inv_freq by 0.3"), ("fp32", "")):
+        facts = verified(source="own", models=["odd_models:rotary"], mode="inference", precision=precision).facts
+        assert str(facts.get("rounded_buffers", "")).startswith(expected)
+        assert ("rounded_buffers" in facts) is bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("model", "mode", "says"),
+    [
+        ("layer_drop", "training", "the loss of this step depends on no trained weight"),
+        ("lazy", "training", "the model has lazy layers"),
+        ("lazy", "inference", "the model has lazy layers"),
+    ],
+)
+def test_what_a_model_lacks_is_named(model, mode, says):
+    with pytest.raises(Exception, match=says):
+        verified(source="own", models=[f"odd_models:{model}"], mode=mode)

@@ -8,6 +8,8 @@ from ci_bench.judge.parity import parity_findings
 from ci_bench.records.comparison import Parity
 from ci_bench.records.results import Outcome
 from ci_bench.suites.base import Unsupported, no_mark
+from ci_bench.suites.training_loss import run
+from ci_bench.suites.training_loss.network import build_model
 from ci_bench.suites.training_loss.options import Precision
 from ci_bench.suites.training_loss.plan import SUITE
 from ci_bench.suites.training_loss.run import open_workload
@@ -55,6 +57,19 @@ def test_a_precision_moves_the_weights(precision, tiny):
 def test_bf16_keeps_its_weights_in_bf16(tiny):
     _, workload = opened(tiny, Precision.BF16)
     assert {value.dtype for value in workload.open("eager")._trainee.model.parameters()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.AMP_BF16, Precision.BF16])
+def test_fp32_buffers_that_bf16_rounds_are_a_fact(precision, tiny, monkeypatch):
+    def with_angles(options, *, seed):
+        model = build_model(options, seed=seed)
+        model.register_buffer("inv_freq", 1e4 ** -(torch.arange(8) / 8), persistent=False)
+        return model
+
+    _, workload = opened(tiny, precision)
+    assert workload._rounded() == {}
+    monkeypatch.setattr(run, "build_model", with_angles)
+    assert set(workload._rounded()) == ({"rounded_buffers"} if precision is Precision.BF16 else set())
 
 
 def test_tf32_is_skipped_on_the_cpu_with_the_reason(tiny):

@@ -46,6 +46,7 @@ from ci_bench.suites.base import (
     Workload,
 )
 from ci_bench.suites.memory_errors import is_out_of_memory
+from ci_bench.suites.torch_errors import with_cause
 
 MAX_MESSAGE = 2000
 UNWATCHED = frozenset({StageKind.TIME, StageKind.RUN, StageKind.ALONE, StageKind.EXPLAIN})
@@ -275,7 +276,7 @@ def _explain(workload: Workload, stage: Stage, *, context: Context, limit_s: flo
 
 
 def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {_words(error)[:MAX_MESSAGE]}".removesuffix(": ")
+    return with_cause(f"{type(error).__name__}: {_words(error)[:MAX_MESSAGE]}".removesuffix(": "))
 
 
 def _words(error: BaseException) -> str:

@@ -437,7 +437,9 @@ def _work(build: Build, options: Options, device: str) -> dict[str, Fact]:
 
 def _size_of(ready: Ready) -> dict[str, Fact]:
     parameters = list(ready.module.parameters())
+    rounded = {"rounded_buffers": ready.rounded} if ready.rounded else {}
     return {
+        **rounded,
         "parameters": sum(one.numel() for one in parameters),
         "parameter_bytes": sum(part.numel() * part.element_size() for one in parameters for _, part in plain_parts("", one)),
     }

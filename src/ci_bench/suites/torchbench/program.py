@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from ci_bench.suites.arms import CompiledArm, compile_arguments
 from ci_bench.suites.base import Mark, Part, Unsupported
-from ci_bench.suites.casts import cast_module, in_type, real_parts
+from ci_bench.suites.casts import cast_module, in_type, real_parts, rounded_buffers
 from ci_bench.suites.experiments import Captured, captures, require_forward
 from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.marks import MarkShapes, marked, shape_marks
@@ -48,6 +48,8 @@ class Ready:
     step: Callable[[Sample, Mark], Result]
     parts: tuple[Part, ...]
     form: Captured | None = None
+    rounded: str = ""
+    """The fp32 buffers that the precision rounded, and by how much."""
 
 
 def make_ready(
@@ -75,7 +77,7 @@ def make_ready(
     if not training:
         keeps_gradients = loaded.grad_in_inference
         step = _with_marks(_inference(module, autocast, compiler, grad=keeps_gradients), mark_shapes)
-        return Ready(module=module, optimizer=None, samples=samples, step=step, parts=(), form=form)
+        return Ready(module=module, optimizer=None, samples=samples, step=step, parts=(), form=form, rounded=placed.rounded)
     assert loss is not None, "a training without a loss takes a projection"  # noqa: S101 - our own bug if not
     trained = trained_of(options, module)
     compiled = candidate is not None and options.settings.scope is Scope.STEP
@@ -87,7 +89,16 @@ def make_ready(
         step, parts = _whole_step(trained_model, compiler)
     else:
         step, parts = _model_step(trained_model, compiler, _backward_of(candidate))
-    return Ready(module=module, optimizer=optimizer, samples=samples, step=_with_marks(step, mark_shapes), parts=parts, form=form)
+    step = _with_marks(step, mark_shapes)
+    return Ready(
+        module=module,
+        optimizer=optimizer,
+        samples=samples,
+        step=step,
+        parts=parts,
+        form=form,
+        rounded=placed.rounded,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,6 +109,7 @@ class Placed:
     samples: tuple[Sample, ...]
     loss: Loss | None
     autocast: Callable[[], AbstractContextManager[object]]
+    rounded: str = ""
 
 
 def place(options: Options, loaded: Loaded, *, device: str, exact: bool = False) -> Placed:
@@ -105,11 +117,12 @@ def place(options: Options, loaded: Loaded, *, device: str, exact: bool = False)
     training = options.mode is Mode.TRAINING
     set_fp32_precision(tf32=options.precision is Precision.TF32)
     cast = _Cast(device=device, rounded=_WEIGHTS.get(options.precision), exact=exact, images=options.settings.channels_last)
+    rounded = "" if cast.rounded is None else rounded_buffers(loaded.module, cast.rounded)
     module = cast.module(loaded.module).train(training if loaded.train_mode is None else loaded.train_mode)
     samples = tuple(map(cast.sample, loaded.samples))
     loss, samples = (loaded.loss, samples) if loaded.loss or not training else _projected(module, samples, options.settings.seed)
     autocast = nullcontext if exact else _autocast(options.precision, device)
-    return Placed(module=module, samples=samples, loss=loss, autocast=autocast)
+    return Placed(module=module, samples=samples, loss=loss, autocast=autocast, rounded=rounded)
 
 
 def trained_of(options: Options, module: nn.Module) -> list[nn.Parameter]:

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from ci_bench.suites.base import Unsupported
 from ci_bench.suites.memory_errors import is_out_of_memory
+from ci_bench.suites.torch_errors import with_cause
 
 
 class Word(StrEnum):
@@ -56,7 +57,7 @@ def worded(failed: Word, out_of_memory: Word) -> Iterator[None]:
 
 def in_words(error: Exception, failed: Word, out_of_memory: Word) -> Exception:
     """Return an error with the word, for one without."""
-    text = f"{type(error).__name__}: {error}"
+    text = with_cause(f"{type(error).__name__}: {error}")
     if is_out_of_memory(error):
         return OutOfMemoryError(f"{out_of_memory}: {text}")
     return ModelFailed(f"{failed}: {text}")

@@ -16,6 +16,7 @@ from torch import Tensor
 from ci_bench.records.results import Case, Check, Fact, Outcome, Role
 from ci_bench.suites.arms import allow_compilations, backend_of, without_cuda_graphs
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program, Ranks, Unsupported
+from ci_bench.suites.casts import rounded_buffers
 from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.freshness import State, altered, copied, left_by_training, overwritten, read_state, write_state
 from ci_bench.suites.layouts import Layout
@@ -26,7 +27,7 @@ from ci_bench.suites.roofline import step_facts
 from ci_bench.suites.sharing import begin_from, gathered, local_part, replicas, unsharded, whole_state
 from ci_bench.suites.training_loss.corpus import Batch, Rows, full_batches, load_rows, prepare_rows
 from ci_bench.suites.training_loss.layouts import ParallelStep, is_pipeline, own_share
-from ci_bench.suites.training_loss.network import build_optimizer, model_from, start_state
+from ci_bench.suites.training_loss.network import build_model, build_optimizer, model_from, start_state
 from ci_bench.suites.training_loss.options import REFERENCE_ARM, Options, Precision, parse
 from ci_bench.suites.training_loss.training import FIRST_LOSS_SCALE, build_parallel, build_trainee, check_own_code
 from ci_bench.suites.training_loss.verify import Recipe, Verifier
@@ -92,7 +93,7 @@ class TrainingWorkload:
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """Whole trainings of every arm, step by step."""
         verifier = self._verifier()
-        parity, facts = verifier.gather(arms), {**self._work(), **self._lacking()}
+        parity, facts = verifier.gather(arms), {**self._work(), **self._lacking(), **self._rounded()}
         return Evidence(parity=parity, checks=tuple(verifier.checks), facts=facts, begun=verifier.first_calls())
 
     def train_over_seeds(self, arms: tuple[str, ...]) -> Evidence:
@@ -106,6 +107,13 @@ class TrainingWorkload:
     def _verifier(self) -> Verifier:
         test = self._rows("test") if self._options.evaluation else None
         return Verifier(options=self._options, context=self._context, train=self._rows("train"), test=test)
+
+    def _rounded(self) -> dict[str, Fact]:
+        """The fp32 buffers that a model in bf16 does not keep."""
+        if self._options.precision is not Precision.BF16:
+            return {}
+        rounded = rounded_buffers(build_model(self._options, seed=self._options.seed), torch.bfloat16)
+        return {"rounded_buffers": rounded} if rounded else {}
 
     def _work(self) -> dict[str, Fact]:
         """The operations of one eager step of full size, and the device's peak."""

@@ -1,0 +1,16 @@
+"""Causes of torch's errors whose own words do not name them. Imports no torch."""
+
+_CAUSES = {
+    "does not require grad and does not have a grad_fn": (
+        "the loss of this step depends on no trained weight: a model that drops layers at random has to keep at least one of them"
+    ),
+    "uninitialized parameter": (
+        "the model has lazy layers, whose weights do not exist yet: call it once on an input before you return it"
+    ),
+}
+
+
+def with_cause(message: str) -> str:
+    """The message of an error after its likely cause and the remedy; unchanged if these are unknown or there already."""
+    found = next((cause for words, cause in _CAUSES.items() if words in message), "")
+    return f"{found} ({message})" if found and found not in message else message
