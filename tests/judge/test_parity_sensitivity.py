@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from judge_builders import candidate, control, curve, evidence, numeric, only, result, shaken, trace
 
@@ -112,3 +113,73 @@ def test_standing_still_is_never_a_pass():
         finding.detail
         == "learning unknown: the loss never moves: it is 1.60944 at every step, which is ln 5: a guess among 5 classes"
     )
+
+
+def digits(count):
+    """The run with that many significant digits."""
+    return lambda run: replace(
+        run,
+        loss=tuple(float(f"{x:.{count}g}") for x in run.loss),
+        grad_norm=tuple(float(f"{x:.{count}g}") for x in run.grad_norm),
+    )
+
+
+def in_fp32(run):
+    """The run with its numbers as fp32, as suites record them."""
+    return replace(
+        run,
+        loss=tuple(float(np.float32(x)) for x in run.loss),
+        grad_norm=tuple(float(np.float32(x)) for x in run.grad_norm),
+    )
+
+
+def finding_of(*, log, steps=60, size=1e-6, change=lambda run: run):
+    """A run that equals the reference in every bit, in a suite or in a log."""
+    reference = trace(Role.REFERENCE, steps=steps)
+    noise = replace(shaken(reference, size), start="rounding_1")
+    runs = (reference, noise, candidate(steps=steps), control(reference))
+    return only(replace(evidence(*map(change, runs)), own_program=log))
+
+
+@pytest.mark.parametrize("log", [False, True], ids=["suite", "log"])
+@pytest.mark.parametrize(
+    ("options", "verdict", "says"),
+    [
+        ({}, Parity.BITWISE, "would have scored 10,"),
+        ({"change": digits(5)}, Parity.BITWISE, "would have scored"),
+        ({"change": digits(3)}, Parity.BITWISE, "would have scored"),
+        ({"change": digits(2)}, Parity.INSUFFICIENT_SENSITIVITY, "so a small fault would pass"),
+        ({"change": in_fp32}, Parity.BITWISE, "would have scored"),
+        ({"steps": 3}, Parity.INSUFFICIENT_DATA, "3 steps are too few: parity needs 10"),
+        ({"size": 5e-4}, Parity.BITWISE, "would have scored 20 (limit 10)"),
+        ({"size": 2e-3}, Parity.INSUFFICIENT_SENSITIVITY, "would have scored 5 (limit 10)"),
+        ({"size": 1e-2}, Parity.INSUFFICIENT_SENSITIVITY, "would have scored 1 (limit 10)"),
+    ],
+    ids=[
+        "as it is", "five digits", "three digits", "two digits", "fp32", "three steps",
+        "perturbed by 0.05 %", "perturbed by 0.2 %", "perturbed by 1 %",
+    ],
+)  # fmt: skip
+def test_the_control_fails_when_it_must(options, verdict, says, log):
+    finding = finding_of(log=log, **options)
+    assert finding.verdict is verdict
+    assert says in finding.detail
+
+
+def test_fp32_numbers_of_two_digits_hide_the_control():
+    finding = finding_of(log=False, change=lambda run: in_fp32(digits(2)(run)))
+    assert finding.verdict is Parity.INSUFFICIENT_SENSITIVITY
+
+
+@pytest.mark.parametrize("log", [False, True], ids=["suite", "log"])
+def test_a_pass_is_in_the_same_words(log):
+    what = "loss" if log else "learning rate"
+    finding = finding_of(log=log, steps=120)
+    assert f"; a {what} 1 % off would have scored 10,000 (limit 10)" in finding.detail
+
+
+def test_without_an_envelope_nothing_is_told_in_figures():
+    reference = trace(Role.REFERENCE)
+    finding = only(evidence(reference, candidate()))
+    assert finding.verdict is Parity.INSUFFICIENT_SENSITIVITY
+    assert "would have been found is unknown: no usable perturbed run has seed 0" in finding.detail

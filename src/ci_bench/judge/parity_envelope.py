@@ -6,6 +6,7 @@ envelope.
 """
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -24,6 +25,7 @@ _LEAST_NORMAL = 2.0**-126
 ROUNDED = "rounding"
 """Prefix of the start of a run in another rounding."""
 _MOST_DECIMALS, _DISTINCT = 6, 5
+_MOST_OF_FP32, _SINGLE = 4, 2.0**-24
 _DOUBLE = 2.0**-50
 """A number of decimals as text and back is equal to itself but for fp64's rounding."""
 
@@ -51,7 +53,7 @@ def envelope(
         floor = np.maximum(floor, _NEIGHBOURS * ulp(reference, loss_bits) / (LIMIT - 1))
     if as_written:
         own = unscaled(reference, signal)
-        digit = _last_digits(own) / (LIMIT - 1)
+        digit = _last_digits(own, signal) / (LIMIT - 1)
         floor = np.maximum(floor, digit if signal == "loss" else digit / np.maximum(own, _LEAST_NORMAL))
     widest = np.zeros(reference.shape)
     for trace in perturbed:
@@ -62,28 +64,51 @@ def envelope(
     return bound
 
 
-def _last_digits(values: Floats) -> Floats:
+def _last_digits(values: Floats, signal: str, *, as_written: bool = True) -> Floats:
     """The last digit of each number that was written with at most six decimals or significant digits, as logs do; else 0.
 
     Two runs that differ by next to nothing may be rounded to neighbours: one such digit apart is
     within the limit, two are not. With the same number of significant digits, larger numbers have
-    fewer decimals: ``10.6`` and ``9.74``.
+    fewer decimals: ``10.6`` and ``9.74``. Numbers of a suite are fp32, so more than four of its
+    digits are not distinguishable from chance. A norm that is clipped to 1 at every step shows no
+    digits.
     """
     finite = values[np.isfinite(values)]
+    most, close = (_MOST_DECIMALS, _DOUBLE) if as_written else (_MOST_OF_FP32, _SINGLE)
     sizes = np.floor(np.log10(np.maximum(np.abs(values), _LEAST_NORMAL)))
-    by_decimals = by_digits = 0.0
-    few = len({*finite.tolist()}) < _DISTINCT  # a norm that is clipped to 1 at every step shows no digits
-    for decimals in range(2 if few else 0, _MOST_DECIMALS + 1):
-        if np.allclose(finite, np.round(finite, decimals), rtol=_DOUBLE, atol=0):
-            by_decimals = float(10.0**-decimals)
-            break
+    few = signal != "loss" and len({*finite.tolist()}) < _DISTINCT
     scales = 10.0 ** np.floor(np.log10(np.maximum(np.abs(finite), _LEAST_NORMAL)))
-    for digits in range(3 if few else 1, _MOST_DECIMALS + 1):
-        if np.allclose(finite / scales, np.round(finite / scales, digits - 1), rtol=_DOUBLE, atol=0):
-            by_digits = float(10.0 ** (1 - digits))
-            break
-    last: Floats = np.maximum(by_decimals, by_digits * 10.0**sizes if by_digits else np.zeros(values.shape))
+    digits = _fewest(finite / scales, range(2 if few else 0, most), close)
+    decimals = _fewest(finite, range(2 if few else 0, most + 1), close)
+    by_decimals = 0.0 if decimals is None or not _shown(finite, decimals, as_written=as_written) else 10.0**-decimals
+    last: Floats = np.maximum(by_decimals, np.zeros(values.shape) if digits is None else 10.0 ** (sizes - digits))
     return last
+
+
+def digit_score(reference: Trace, run: Trace, perturbed: Iterable[Trace], signal: str) -> float:
+    """The largest deviation of a suite's run, where its last digit counts as much as in a log.
+
+    Infinite if some number of these runs has more digits than a model would round to.
+    """
+    steps = min(length(reference), length(run))
+    every = [series(trace, signal, steps) for trace in (reference, run, *perturbed)]
+    values, others = every[:2]
+    digits = _last_digits(np.concatenate(every), signal, as_written=False)[:steps]
+    apart = np.abs(others - values)
+    known = np.isfinite(apart) & (digits > 0)
+    return float((apart[known] * (LIMIT - 1) / digits[known]).max()) if known.any() else math.inf
+
+
+def _fewest(values: Floats, decimals: Iterable[int], close: float) -> int | None:
+    """The fewest decimals with which all values can be written."""
+    rounded = ((number, np.round(values, number)) for number in decimals)
+    return next((number for number, those in rounded if np.allclose(values, those, rtol=close, atol=0)), None)
+
+
+def _shown(values: Floats, decimals: int, *, as_written: bool) -> bool:
+    """Return whether the decimals are digits of the numbers: fp32 numbers of 1,000 and more have no four."""
+    largest = float(np.abs(values).max()) if values.size else 0.0
+    return as_written or largest * 10.0**decimals < 10.0**_MOST_OF_FP32
 
 
 def ulp(values: Floats, bits: int = MANTISSA_BITS) -> Floats:
@@ -108,7 +133,7 @@ def usable(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
     """
     if evidence.epsilon > LARGEST_EPSILON or (evidence.epsilon == 0 and not evidence.own_program):
         return ()
-    runs = (trace for trace in _perturbed(evidence, reference) if trace.start != reference.start)
+    runs = (trace for trace in perturbed_runs(evidence, reference) if trace.start != reference.start)
     enough = tuple(trace for trace in runs if finite_steps(trace) >= LEAST_STEPS)
     if not evidence.own_program:
         return enough
@@ -135,10 +160,12 @@ def _tells_of_rounding(trace: Trace, reference: Trace) -> bool:
     if (trace.loss, trace.grad_norm) != (reference.loss, reference.grad_norm):
         return True
     losses = series(reference, "loss", length(reference))
-    return trace.start.startswith(ROUNDED) and bool(np.any(_last_digits(losses) > LIMIT * _ULPS * ulp(losses)))
+    last = _last_digits(losses, "loss")
+    return trace.start.startswith(ROUNDED) and bool(np.any(last > LIMIT * _ULPS * ulp(losses)))
 
 
-def _perturbed(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
+def perturbed_runs(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
+    """All perturbed runs of the reference's arm, seed and data, usable or not."""
     of = (reference.arm, reference.seed, reference.data)
     return tuple(one for one in evidence.traces if one.role is Role.PERTURBED and (one.arm, one.seed, one.data) == of)
 
@@ -159,7 +186,7 @@ def unscaled(values: Floats, signal: str) -> Floats:
 
 def why_unknown(evidence: ParityEvidence, reference: Trace) -> str:
     """Explain why no envelope is available: the fault of the perturbed runs, and what to do."""
-    runs = _perturbed(evidence, reference)
+    runs = perturbed_runs(evidence, reference)
     apart = max((_first_apart(trace, reference) for trace in runs if trace.loss and reference.loss), default=0.0)
     if evidence.own_program and apart > LARGEST_EPSILON:
         return f"the command does not repeat itself: run again, its first loss is {percent(apart)} off; have it set its seeds"

@@ -17,6 +17,7 @@ from ci_bench.judge.parity_envelope import (
     LIMIT,
     envelope,
     only_repeats,
+    perturbed_runs,
     usable,
     why_unknown,
 )
@@ -267,7 +268,11 @@ def _with_sensitivity(found: ParityFinding, evidence: ParityEvidence, ask: Ask) 
 
 
 def _control_score(evidence: ParityEvidence, reference: Trace, ask: Ask, *, first: int) -> float:
-    """The score of the reference with losses 1 % higher from a step on; without an envelope, on the scale of its digits."""
+    """The score of the reference with losses 1 % higher from a step on.
+
+    Without an envelope the scale is that of the log's digits, and of runs that do not repeat
+    themselves: they hide such a loss.
+    """
     raised = tuple(
         loss if loss is None or step < first else loss + CONTROL * abs(loss) for step, loss in enumerate(reference.loss)
     )
@@ -277,7 +282,8 @@ def _control_score(evidence: ParityEvidence, reference: Trace, ask: Ask, *, firs
         return found.loss_score
     losses = np.asarray([math.nan if loss is None else loss for loss in reference.loss])
     higher = np.asarray([math.nan if loss is None else loss for loss in raised])
-    return float(np.nanmax(np.abs(higher - losses) / envelope(losses, (), "loss", as_written=True)))
+    runs = perturbed_runs(evidence, reference)
+    return float(np.nanmax(np.abs(higher - losses) / envelope(losses, runs, "loss", as_written=True)))
 
 
 def _with_evaluations(

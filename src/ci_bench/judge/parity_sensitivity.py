@@ -9,8 +9,9 @@ as well. Pure.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ci_bench.judge.parity_envelope import digit_score
 from ci_bench.judge.parity_learning import why_unlearned
-from ci_bench.judge.parity_runs import first_of
+from ci_bench.judge.parity_runs import first_of, signals_of
 from ci_bench.records.comparison import Parity, ParityFinding, Tier
 from ci_bench.records.results import Masks, ParityEvidence, Role, Trace
 
@@ -29,11 +30,13 @@ class Sensitivity:
     caught: bool
     fault: str = CONTROL
     """The fault that the control has."""
+    unknown: str = "none was trained"
+    """The reason why there is no score."""
 
     def __str__(self) -> str:
         """Say what the comparison could have seen."""
         if self.score is None:
-            return f"whether {self.fault} would have been found is unknown: none was trained"
+            return f"whether {self.fault} would have been found is unknown: {self.unknown}"
         return f"{self.fault} would have scored {figure(self.score)} (limit {self.limit:g})"
 
 
@@ -68,7 +71,10 @@ def backed(found: ParityFinding, evidence: ParityEvidence, judge: Judge) -> Pari
 
 
 def sensitivity_of(evidence: ParityEvidence, judge: Judge, masks: Masks = Masks.ALIGNED) -> Sensitivity:
-    """The control's score, as if it were a candidate."""
+    """The control's score, as if it were a candidate.
+
+    If a model rounds its losses and norms to few digits, the last one counts as in a log.
+    """
     control = next((trace for trace in evidence.traces if trace.role is Role.CONTROL), None)
     reference = None if control is None else first_of(evidence, Role.REFERENCE, control.seed)
     if control is None or reference is None:
@@ -76,8 +82,14 @@ def sensitivity_of(evidence: ParityEvidence, judge: Judge, masks: Masks = Masks.
     steps = min(len(control.loss), len(reference.loss))
     traces = tuple(shortened(trace, steps) for trace in evidence.traces if trace.role in {Role.REFERENCE, Role.PERTURBED})
     found = judge(replace(evidence, traces=traces), replace(shortened(control, steps), role=Role.CANDIDATE), masks)
+    if found.limit is None and not found.verdict.broken:
+        return Sensitivity(score=None, limit=0.0, caught=False, unknown=found.detail)
     score = max(found.loss_score or 0.0, found.grad_norm_score or 0.0)
-    return Sensitivity(score=score, limit=found.limit or 0.0, caught=found.verdict.broken)
+    others = [trace for trace in traces if trace.role is Role.PERTURBED]
+    signals = signals_of(reference, control)
+    score = min(score, max(digit_score(reference, control, others, signal) for signal in signals))
+    limit = found.limit or 0.0
+    return Sensitivity(score=score, limit=limit, caught=found.verdict.broken and score > limit)
 
 
 def shortened(trace: Trace, steps: int) -> Trace:
