@@ -19,7 +19,11 @@ WARM_UP = 10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """A training. `rate` is the learning rate, `clip` the largest gradient norm (0: none), `warm` a warm-up of ten steps."""
+    """A training.
+
+    `rate` is the learning rate, `clip` the largest gradient norm (0: none), `warm` a warm-up of ten steps. With `spikes`, two
+    steps take ten times the rate, which the loss shows for a while.
+    """
 
     name: str
     model: str
@@ -27,8 +31,11 @@ class Problem:
     rate: float
     clip: float = 0.0
     warm: bool = False
+    spikes: bool = False
     dropout: float = 0.0
 
+
+SPIKES, SPIKE = (14, 29), 10.0
 
 PROBLEMS = (
     Problem(name="mlp adamw", model="mlp", optimizer="adamw", rate=3e-3),
@@ -43,7 +50,47 @@ PROBLEMS = (
     Problem(name="lstm sgd, clipped", model="lstm", optimizer="sgd", rate=0.3, clip=1.0),
     Problem(name="cnn adamw", model="cnn", optimizer="adamw", rate=1e-2),
     Problem(name="moe lion, dropout", model="moe", optimizer="lion", rate=1e-3, dropout=0.1),
+    Problem(name="mlp adamw, clipped", model="mlp", optimizer="adamw", rate=3e-3, clip=0.5),
+    Problem(name="transformer sgd, warm-up, clipped", model="transformer", optimizer="sgd", rate=0.1, clip=1.0, warm=True),
+    Problem(name="cnn lion", model="cnn", optimizer="lion", rate=1e-3),
+    Problem(name="lstm lion", model="lstm", optimizer="lion", rate=1e-3),
+    Problem(name="moe sgd", model="moe", optimizer="sgd", rate=5e-2),
+    Problem(name="transformer adafactor", model="transformer", optimizer="adafactor", rate=1e-2),
+    Problem(name="mlp sgd, clipped, spikes", model="mlp", optimizer="sgd", rate=5e-2, clip=0.5, spikes=True),
+    Problem(name="transformer adamw, hot", model="transformer", optimizer="adamw", rate=2e-2),
+    Problem(name="cnn adafactor", model="cnn", optimizer="adafactor", rate=1e-2),
+    Problem(name="lstm adamw, dropout", model="lstm", optimizer="adamw", rate=5e-3, dropout=0.1),
+    Problem(name="moe adafactor", model="moe", optimizer="adafactor", rate=1e-2),
+    Problem(name="mlp adamw, dropout", model="mlp", optimizer="adamw", rate=3e-3, dropout=0.2),
+    Problem(name="transformer adamw, clipped, spikes", model="transformer", optimizer="adamw", rate=1e-3, clip=1.0, spikes=True),
+    Problem(name="cnn adamw, warm-up", model="cnn", optimizer="adamw", rate=5e-3, warm=True),
+    Problem(name="lstm sgd, warm-up", model="lstm", optimizer="sgd", rate=0.2, warm=True),
+    Problem(name="moe adamw, clipped, dropout", model="moe", optimizer="adamw", rate=3e-3, clip=0.5, dropout=0.1),
+    Problem(name="mlp lion", model="mlp", optimizer="lion", rate=3e-4),
+    Problem(name="transformer sgd, hot", model="transformer", optimizer="sgd", rate=0.3),
+    Problem(name="cnn sgd, hot, clipped", model="cnn", optimizer="sgd", rate=0.2, clip=1.0),
+    Problem(name="lstm adafactor", model="lstm", optimizer="adafactor", rate=1e-2),
+    Problem(name="moe sgd, clipped, spikes", model="moe", optimizer="sgd", rate=5e-2, clip=0.5, spikes=True),
+    Problem(name="mlp sgd, warm-up", model="mlp", optimizer="sgd", rate=0.1, warm=True),
+    Problem(name="transformer lion, clipped", model="transformer", optimizer="lion", rate=5e-4, clip=0.5),
+    Problem(name="cnn sgd, spikes", model="cnn", optimizer="sgd", rate=2e-2, spikes=True),
+    Problem(name="lstm adamw, clipped, spikes", model="lstm", optimizer="adamw", rate=5e-3, clip=0.5, spikes=True),
+    Problem(name="moe lion, warm-up", model="moe", optimizer="lion", rate=1e-3, warm=True),
+    Problem(name="mlp adamw, hot", model="mlp", optimizer="adamw", rate=3e-2),
+    Problem(
+        name="transformer adafactor, warm-up, dropout",
+        model="transformer",
+        optimizer="adafactor",
+        rate=1e-2,
+        warm=True,
+        dropout=0.1,
+    ),
+    Problem(name="cnn adamw, clipped", model="cnn", optimizer="adamw", rate=5e-3, clip=0.5),
+    Problem(name="mlp lion, warm-up", model="mlp", optimizer="lion", rate=1e-3, warm=True),
+    Problem(name="transformer lion, warm-up, dropout", model="transformer", optimizer="lion", rate=5e-4, warm=True, dropout=0.1),
+    Problem(name="mlp adafactor, clipped", model="mlp", optimizer="adafactor", rate=1e-2, clip=0.5),
 )
+"""Every few of them are of several kinds, so the first ones are a fair choice."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

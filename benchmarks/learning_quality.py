@@ -1,17 +1,19 @@
 """Which injected faults loss parity misses, and which right reorderings it refuses, by precision.
 
-Run as ``python -m benchmarks.learning_quality [--precision NAME]… [--problems N] [--seed N] [--epsilon X] [--json FILE]``. Each
-problem of `benchmarks.learning_problems` is trained for 50 steps as it is, shaken, with the positive control, with each right
-reordering and with each fault, in the precision and in fp32. All are judged as a gate judges: in the envelope of one perturbed
+Run as ``python -m benchmarks.learning_quality [--precision NAME]… [--first N] [--problems N] [--seed N]
+[--epsilon X] [--limit-s X] [--json FILE]``. Each problem of `benchmarks.learning_problems` is trained
+for 50 steps as it is, shaken, with the positive control, with each right reordering and with each
+fault, in the precision and in fp32. All are judged as a gate judges: in the envelope of one perturbed
 run, and of six if they leave it. A fault that moves no bit in fp32 is left out.
 """
 
 import argparse
+import math
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +29,8 @@ from benchmarks.learning_problems import (
     FAULTS,
     PROBLEMS,
     ROWS,
+    SPIKE,
+    SPIKES,
     WARM_UP,
     Batch,
     Change,
@@ -135,6 +139,7 @@ class Trainings:
     def _set_rate(self, optimizer: torch.optim.Optimizer, settings: Settings, step: int, draw: torch.Generator | None) -> None:
         late = int(settings.get("late", 0))
         share = min(1.0, (1 + max(0, step - late)) / WARM_UP) if self.problem.warm else 1.0
+        share *= SPIKE if self.problem.spikes and step in SPIKES else 1.0
         for group in optimizer.param_groups:
             lost = lost_by_correction("AdamW", list(group.get("betas", ())), step + 1) if draw else 0.0
             noise = float(torch.randn((), generator=draw, dtype=torch.float64)) if draw else 0.0
@@ -272,27 +277,41 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Train all, print the table, write JSON where asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--precision", action="append", choices=PRECISIONS, help="all four where left out")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first problem, from 0")
     parser.add_argument("--problems", type=int, default=len(PROBLEMS), help="so many of them, from the first on")
     parser.add_argument("--seed", type=int, default=1, help="of weights and data: 0 is for tuning, others for reports")
     parser.add_argument("--seeds", type=int, default=1, help="so many seeds, from --seed on")
     parser.add_argument("--epsilon", type=float, help="of the perturbed runs in lower precisions, instead of the suite's own")
+    parser.add_argument("--limit-s", type=float, default=math.inf, help="begin no further problem after so many seconds")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", type=Path, help="also write every outcome here")
     arguments = parser.parse_args(argv)
     begun = time.monotonic()
-    precisions, problems = arguments.precision or list(PRECISIONS), PROBLEMS[: arguments.problems]
+    precisions, problems = arguments.precision or list(PRECISIONS), PROBLEMS[arguments.first :][: arguments.problems]
+    work = [
+        partial(outcomes, problem, precisions=precisions, seed=seed, epsilon=arguments.epsilon)
+        for seed in range(arguments.seed, arguments.seed + arguments.seeds)
+        for problem in problems
+    ]
     found: list[Outcome] = []
+    done = 0
     with ProcessPoolExecutor(arguments.processes, mp_context=get_context("spawn")) as pool:
-        for seed in range(arguments.seed, arguments.seed + arguments.seeds):
-            work = partial(outcomes, precisions=precisions, seed=seed, epsilon=arguments.epsilon)
-            for some in pool.map(work, problems):
-                found += some
-                sys.stderr.write(f"{some[0].problem}: {len(some)} changes after {time.monotonic() - begun:.0f} s\n")
+        for some in pool.map(_call, work):
+            found, done = [*found, *some], done + 1
+            seconds = time.monotonic() - begun
+            sys.stderr.write(f"{some[0].problem}: {len(some)} changes after {seconds:.0f} s\n")
+            if seconds > arguments.limit_s:
+                pool.shutdown(cancel_futures=True)
+                break
     rows = [row_of(one, [each for each in found if each.precision == one]) for one in precisions]
-    title = f"{len(problems)} problems, {arguments.seeds} seed(s), {time.monotonic() - begun:.0f} s"
+    title = f"{done} of {len(work)} trainings of problems and seeds, {time.monotonic() - begun:.0f} s"
     document = {"rows": [dict(row) for row in rows], "outcomes": [_as_json(one) for one in found]}
     publish(render(title, rows), document, arguments.json)
     return 0
+
+
+def _call(work: Callable[[], list[Outcome]]) -> list[Outcome]:
+    return work()
 
 
 def _as_json(one: Outcome) -> dict[str, object]:
