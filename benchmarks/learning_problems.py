@@ -264,6 +264,8 @@ class Lion(torch.optim.Optimizer):
         assert closure is None  # noqa: S101 - the problems have none
         for group in self.param_groups:
             for value in group["params"]:
+                if value.grad is None:  # a CNN has no use for the embedding
+                    continue
                 average = self.state[value].setdefault("average", torch.zeros_like(value))
                 value.mul_(1 - group["lr"] * group["weight_decay"])
                 value.add_(torch.sign(0.9 * average + 0.1 * value.grad), alpha=-group["lr"])
