@@ -31,7 +31,7 @@ class Sensitivity:
     fault: str = CONTROL
     """The fault that the control has."""
     unknown: str = "none was trained"
-    """The reason why there is no score."""
+    """The reason if the score is missing."""
 
     def __str__(self) -> str:
         """Say what the comparison could have seen."""
