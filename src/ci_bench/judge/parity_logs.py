@@ -318,9 +318,16 @@ def _with_evaluations(
     unknown = not runs
     why = f"; {why_unknown(evidence, reference)}" if unknown else ""
     verdict = Parity.INSUFFICIENT_DATA if unknown else Parity.DIFFERENT_MATH
-    where = {} if unknown else {"signal": "evaluation_loss", "step": f"evaluation {first + 1}"}
-    off = None if unknown or not math.isfinite(share) else float(share)
-    return replace(found, verdict=verdict, detail=detail + why, apart_first=off, **where)
+    if unknown:
+        return replace(found, verdict=verdict, detail=detail + why, signal=None)
+    return replace(
+        found,
+        verdict=verdict,
+        detail=detail + why,
+        signal="evaluation_loss",
+        step=f"evaluation {first + 1}",
+        apart_first=float(share) if math.isfinite(share) else None,
+    )
 
 
 def _closed(found: ParityFinding, reference: Trace, run: Trace) -> ParityFinding:

@@ -52,8 +52,13 @@ def with_tail(found: ParityFinding, twins: Twins, perturbed: tuple[Trace, ...], 
         return found
     bounds = _bounds(judged, twins.steps)
     windows = [_windows(twins, perturbed, signal, bounds) for signal in signals_of(twins.reference, twins.candidate)]
-    scores = {f"{one.signal}_score": max(one.worst, getattr(found, f"{one.signal}_score") or 0.0) for one in windows}
-    extended = replace(found, steps=twins.compared(), **scores)
+    worst_of = {one.signal: one.worst for one in windows}
+    extended = replace(
+        found,
+        steps=twins.compared(),
+        loss_score=_larger(found.loss_score, worst_of.get("loss")),
+        grad_norm_score=_larger(found.grad_norm_score, worst_of.get("grad_norm")),
+    )
     broken = min((one for one in windows if one.first is not None), key=lambda one: one.first or 0, default=None)
     if broken is None or broken.first is None:
         means = " and ".join(_name(one.signal, "losses", "gradient norms") for one in windows)
@@ -109,6 +114,10 @@ def _means(reference: Floats, run: Floats, bounds: list[tuple[int, int]]) -> Flo
     windows = [apart[low:high] if high <= len(run) else apart[:0] for low, high in bounds]
     means = [values[np.isfinite(values)] for values in windows]
     return np.asarray([values.mean() if values.size else math.nan for values in means], dtype=np.float64)
+
+
+def _larger(score: float | None, other: float | None) -> float | None:
+    return score if other is None else max(other, score or 0.0)
 
 
 def _largest(values: Floats) -> float:
