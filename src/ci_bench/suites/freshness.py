@@ -336,8 +336,8 @@ def _write_optimizer(state: Mapping[str, Tensor], optimizer: torch.optim.Optimiz
     wanted: dict[int, dict[str, Tensor]] = {}
     for place, stored in state.items():
         if place.startswith(OPTIMIZER):
-            index, _, name = place.removeprefix(OPTIMIZER).partition(".")
-            wanted.setdefault(int(index), {})[name] = stored
+            number, _, name = place.removeprefix(OPTIMIZER).partition(".")
+            wanted.setdefault(int(number), {})[name] = stored
     groups = [(parameter, group) for group in optimizer.param_groups for parameter in group["params"]]
     examples = {name: kept[name] for _, name, kept in _kept(optimizer)}
     for index, (parameter, group) in enumerate(groups):
