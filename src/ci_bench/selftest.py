@@ -16,7 +16,7 @@ from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Results
 
 CHANGED, UNCHANGED = "training_loss/", "torchbench/"
-"""What the ids of the example's cases start with: one gets the faults, the other one stays as it is."""
+"""Beginnings of the ids of the two cases: the first gets the faults, the second stays as it is."""
 FAULTS = "slow,leak,loss"
 TRAINING = {
     "name": "training",
@@ -53,7 +53,7 @@ def selftest_config(device: str) -> Config:
 
 
 def rule() -> SequentialRule:
-    """Return the rule by which the example is judged: all launches, nothing learned."""
+    """Return the rule for the example: all launches, nothing learned."""
     return fixed(LAUNCHES)
 
 
