@@ -5,8 +5,9 @@ explains there; the judge matches the two profiles. Asked are: is the first part
 there), how much of the change is attributed, how much to planted lines. And of unchanged code: how often anything is named that
 would be blamed if it was judged slower.
 
-``python -m benchmarks.cause_quality [--json FILE [--resume] [--at-most N]]`` prints the table of docs/measurements.md. The file
-keeps the profiles, so that ``--resume`` goes on where an earlier call ended, and what is there is judged again.
+``python -m benchmarks.cause_quality [--json FILE [--resume] [--at-most N]]`` prints the table of
+docs/internals/measurements.md. The file keeps the profiles, so that ``--resume``
+goes on where an earlier call ended, and what is there is judged again.
 """
 
 import argparse

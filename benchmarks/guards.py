@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.guards`` tries all of them; ``--only clock`` those whose hole, subject or place has the text in it. The
 exit code is 0 where every named test failed, 1 where one did not, 2 where a guard is not where its table says. ``--page``
-prints docs/guards.md and tries nothing.
+prints docs/internals/guards.md and tries nothing.
 
 The tables are `guards_*.toml`: what is possible without a guard, where it is (a file, in Python a qualified name too), how it is
 taken out (`planting`), and the tests that must fail then. All of it takes place in a copy of the tree, in an environment where it
@@ -61,7 +61,7 @@ make guards
 
 It takes ten minutes, and is done every night; a guard whose test stays green fails the run, and so does one whose test
 cannot be run (some need root, some Node.js). Figures are in [reliability.md](reliability.md#figures), and what is protected
-against whom in [SECURITY.md](../SECURITY.md).
+against whom in [SECURITY.md](../../SECURITY.md).
 
 This page is made from `benchmarks/guards_*.toml` by `python -m benchmarks.guards --page`.
 """
@@ -290,7 +290,7 @@ def scores(fates: Sequence[Fate]) -> list[dict[str, str]]:
 
 
 def page(guards: Sequence[Guard]) -> str:
-    """docs/guards.md."""
+    """docs/internals/guards.md."""
     parts = [_HEAD]
     for subject in dict.fromkeys(guard.subject for guard in guards):
         rows = [
@@ -321,14 +321,14 @@ def _code(text: str) -> str:
 
 def _links(tests: Iterable[str]) -> str:
     named = (test.partition("::")[::2] for test in tests)
-    return ", ".join(f"[{_code(name)}](../{file})" for file, name in named)
+    return ", ".join(f"[{_code(name)}](../../{file})" for file, name in named)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Try the guards, print how they ended."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="TEXT", help="guards that have this in hole, subject or place")
-    parser.add_argument("--page", action="store_true", help="print docs/guards.md, try none")
+    parser.add_argument("--page", action="store_true", help="print docs/internals/guards.md, try none")
     parser.add_argument("--fates", type=Path, metavar="FILE", help="a line of JSON for each guard, as it ends")
     parser.add_argument("--root", type=Path, default=ROOT, help="the tree; this one unless told")
     parser.add_argument("--tables", type=Path, nargs="*", default=TABLES, metavar="FILE")

@@ -1,6 +1,7 @@
 """What Apache Otava makes of the same series, run by an interpreter that has it: a contender of `history_quality`.
 
-Otava pins its own numpy, and reports changes in most series of pure noise at its defaults (docs/adr/0016): it is no dependency.
+Otava pins its own numpy, and reports changes in most series of pure noise at its defaults
+(docs/internals/adr/0016): it is no dependency.
 """
 
 import json

@@ -18,7 +18,7 @@ from sphinx.transforms import SphinxTransform
 ROOT = Path(__file__).resolve().parent.parent
 REPOSITORY = "https://github.com/ci-bench/ci-bench"
 
-DECISIONS = "docs/adr/README"
+DECISIONS = "docs/internals/adr/README"
 """Lists the decisions below it by itself."""
 CONTENTS = {
     "Using it": {
@@ -53,9 +53,11 @@ CONTENTS = {
         "Base against head": "docs/paired",
         "Talking to GitHub": "docs/github",
         "Security": "docs/security",
-        "Reliability": "docs/reliability",
-        "Guards": "docs/guards",
-        "Measurements": "docs/measurements",
+    },
+    "Internals": {
+        "Measurements": "docs/internals/measurements",
+        "Reliability": "docs/internals/reliability",
+        "Guards": "docs/internals/guards",
         "Decisions": DECISIONS,
     },
     "The project": {
@@ -78,7 +80,7 @@ include_patterns = [
 ]
 exclude_patterns = [
     *sorted({"site", *(place.name for place in ROOT.iterdir() if place.is_dir())} - {"docs"}),  # so that nothing there is walked
-    "docs/reliability_figures.md",  # a part of docs/reliability.md
+    "docs/internals/reliability_figures.md",  # a part of docs/internals/reliability.md
 ]
 myst_heading_anchors = 6  # as GitHub names them
 

@@ -21,7 +21,7 @@ PAGES = {
         *ROOT.glob("docs/**/*.md"),
         *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")),
     ]
-    if path.name != "reliability_figures.md"  # a part of docs/reliability.md
+    if path.name != "reliability_figures.md"  # a part of docs/internals/reliability.md
 }
 OFFLINE = """
 import sys
@@ -111,9 +111,9 @@ def dead(site, folder):
 def test_every_page_is_built_and_in_the_sidebar_and_the_readme_is_the_front(tree, site):
     built = {page.with_suffix(".html").as_posix() for page in PAGES}
     assert {*site} == {*built, "index.html", "search.html"}
-    listed = {*site["docs/adr/README.html"].links, *(f"../../{link}" for link in site["index.html"].links)}
-    reached = {os.path.normpath(f"docs/adr/{link.partition('#')[0]}") for link in listed}
-    assert built <= {*reached, "docs/adr/README.html"}
+    listed = {*site["docs/internals/adr/README.html"].links, *(f"../../{link}" for link in site["index.html"].links)}
+    reached = {os.path.normpath(f"docs/internals/adr/{link.partition('#')[0]}") for link in listed}
+    assert built <= {*reached, "docs/internals/adr/README.html"}
     assert (tree / "site" / "index.html").read_text() == (tree / "site" / "README.html").read_text()
 
 
@@ -176,7 +176,7 @@ def test_a_dead_link_is_seen(planted, tmp_path):
         ("docs/suites/command.md", "[x](../../src/gone.py)", "command.md:.*src/gone.py"),
         ("docs/judging.md", "![x](images/gone.png)", "judging.md:.*images/gone.png"),
         ("docs/new.md", "# In no list", "new.md:.*toctree"),
-        ("docs/adr/9999-new.md", "# In no list", "9999-new.md:.*toctree"),
+        ("docs/internals/adr/9999-new.md", "# In no list", "9999-new.md:.*toctree"),
     ],
     ids=["page", "heading", "own heading", "source", "image", "page in no list", "decision in no list"],
 )
@@ -211,6 +211,6 @@ def test_search_works_from_a_folder_and_lines_are_short(tree, browser):
     until(page, "document.querySelectorAll('#search-results li a').length > 3")
     results = page.evaluate("[...document.querySelectorAll('#search-results li a')].map(a => a.getAttribute('href'))")
     context.close()
-    assert "docs/adr/0023-a-referee-looks-at-timed-calls.html" in results
+    assert "docs/internals/adr/0023-a-referee-looks-at-timed-calls.html" in results
     assert len(requests) > 10
     assert [address for address in requests if not address.startswith(("file:", "data:"))] == []

@@ -24,7 +24,7 @@ WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 8: "eight", 10: "
 SEVERITY_WORDS = {Severity.FAIL: "a failure", Severity.WARN: "a warning", Severity.NOTE: "a note"}
 
 JUDGING, GITHUB, README = "docs/judging.md", "docs/github.md", "README.md"
-SCREENS = "docs/adr/0008-a-saved-baseline-screens.md"
+SCREENS = "docs/internals/adr/0008-a-saved-baseline-screens.md"
 POLICY, RUN = "ci_bench.records.config", "ci_bench.records.config"
 LOSSES = "ci_bench.suites.torchbench.quantization:LIMITS"
 LIMITS = "ci_bench.github.archive:Limits"

@@ -32,7 +32,7 @@ def figures():
 
 
 def rows():
-    table = (ROOT / "docs" / "measurements.md").read_text().partition(HEADING)[2].partition("\n## ")[0]
+    table = (ROOT / "docs" / "internals" / "measurements.md").read_text().partition(HEADING)[2].partition("\n## ")[0]
     return [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines() if line.startswith("| ")][2:]
 
 

@@ -54,13 +54,13 @@ _COMMENT = re.compile(r"(?:^|  )\s*# (.*)$")
 GROUPS = {
     "README": ("README.md",),
     "action files": ("action.yml", "report/action.yml"),
-    "documentation": ("CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/suites/*.md"),
+    "documentation": ("CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/suites/*.md", "docs/internals/*.md"),
     "changelog": ("CHANGELOG.md",),
     "schemas": ("schemas/*.json",),
     "strings": ("src/ci_bench/**/*.py",),
     "docstrings": ("src/ci_bench/**/*.py",),
 }
-INTERNAL = frozenset({"docs/guards.md", "docs/measurements.md"})
+INTERNAL = frozenset({"docs/internals/guards.md", "docs/internals/measurements.md"})
 """Records of trials, which users do not read."""
 
 Text = tuple[int, str]

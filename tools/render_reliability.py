@@ -1,6 +1,6 @@
-"""Renders docs/reliability.md from the table of faults and the figures that were measured, so that they cannot differ.
+"""Renders docs/internals/reliability.md from the table of faults and the figures that were measured, so that they cannot differ.
 
-Run as ``python tools/render_reliability.py > docs/reliability.md``; with ``--tests`` it prints the tests of the table, for
+Run as ``python tools/render_reliability.py > docs/internals/reliability.md``; with ``--tests`` it prints the tests of the table, for
 ``python -m pytest $(python tools/render_reliability.py --tests)``. A test compares the committed page with the output.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
-FIGURES = ROOT / "docs" / "reliability_figures.md"
+FIGURES = ROOT / "docs" / "internals" / "reliability_figures.md"
 # ruff: noqa: E501 - lines of a page, not of code
 INTRODUCTION = """# Reliability
 
@@ -23,9 +23,9 @@ make faults
 
 No fault loses finished measurements: ci-bench rewrites `results.json` completely as cases end, and every planned case has exactly one
 row. (With hundreds of cases a write takes long. It then happens only as often as costs 5 % of the run; a killed run repeats the cases
-since the last write.) The [README](../README.md) lists the exit codes, and [SECURITY.md](../SECURITY.md) has the threat model.
+since the last write.) The [README](../../README.md) lists the exit codes, and [SECURITY.md](../../SECURITY.md) has the threat model.
 
-This page is generated from [tests/faults/table.py](../tests/faults/table.py).
+This page is generated from [tests/faults/table.py](../../tests/faults/table.py).
 """
 
 
@@ -54,7 +54,7 @@ def render() -> str:
 
 def _link(test: str) -> str:
     file, _, name = test.partition("::")
-    return f"[{name.removeprefix('test_').replace('_', ' ')}](../tests/{file})"
+    return f"[{name.removeprefix('test_').replace('_', ' ')}](../../tests/{file})"
 
 
 def main() -> None:

@@ -168,7 +168,9 @@ def test_no_hole_is_listed_twice():
 
 
 def test_the_page_is_made_from_the_tables():
-    assert (ROOT / "docs" / "guards.md").read_text() == page(GUARDS), "run `python -m benchmarks.guards --page > docs/guards.md`"
+    assert (ROOT / "docs" / "internals" / "guards.md").read_text() == page(GUARDS), (
+        "run `python -m benchmarks.guards --page > docs/internals/guards.md`"
+    )
 
 
 # The run

@@ -223,7 +223,7 @@ def test_turns_of_several_launches_are_one_sample():
 
 
 def loaded_gap(coin):
-    """As measured beside four busy loops on two cores (docs/measurements.md)."""
+    """As measured beside four busy loops on two cores (docs/internals/measurements.md)."""
     return coin.choice(LOADED_MS) / 1e3
 
 

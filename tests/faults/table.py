@@ -1,4 +1,4 @@
-"""The table of faults: what goes wrong, what is expected then, and the test that shows it. `docs/reliability.md` is made from it."""
+"""The table of faults: what goes wrong, what is expected then, and the test that shows it. `docs/internals/reliability.md` is made from it."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Figures that the tests of a card print when they end, as rows of the table in docs/measurements.md ("A card, by its tests")."""
+"""Figures that the tests of a card print when they end, as rows of the table in docs/internals/measurements.md ("A card, by its tests")."""
 
 import time
 from collections.abc import Callable

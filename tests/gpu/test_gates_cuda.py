@@ -2,7 +2,7 @@
 
 Runs on the simulated card as well, to be tried: ``SIMULATED_CARD=/…/card.json PYTHONPATH=$PWD/tests/fixtures/simulated_device
 pytest tests/gpu/test_gates_cuda.py -k "not real"``. There give the card little memory (``"memory_bytes": 67108864``): two thirds of
-it are taken on either side, of the host's. What it prints goes into docs/measurements.md.
+it are taken on either side, of the host's. What it prints goes into docs/internals/measurements.md.
 """
 
 import statistics

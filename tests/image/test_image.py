@@ -32,7 +32,7 @@ STRANGER = "12345:54321"
 HARDENED = ("--network=none", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--pids-limit=512")
 SCRATCH = ("--tmpfs", "/tmp:rw,exec,nosuid,nodev,mode=1777")  # noqa: S108 - in a container of its own
 LARGEST_BYTES = 2_600_000_000
-"""With torch for the CPU on a bare Debian; docs/adr/0013 has the sizes with CUDA."""
+"""With torch for the CPU on a bare Debian; docs/internals/adr/0013 has the sizes with CUDA."""
 
 
 def docker_run(image: Image, *arguments: object, options: tuple[object, ...] = (), name: str | None = None, **how):

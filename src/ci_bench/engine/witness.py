@@ -45,7 +45,7 @@ BESIDE_BASE_S, SHARE_BESIDE_BASE = 0.001, 0.02
 BY_ITSELF_S, SHARE_BY_ITSELF = 0.005, 0.1
 """The same without a base.
 
-It exceeds what was seen on a core that five processes shared (docs/measurements.md).
+It exceeds what was seen on a core that five processes shared (docs/internals/measurements.md).
 """
 TURNS_ALONE = 12
 """Without a base nine gaps of ten decide.
@@ -217,7 +217,7 @@ class Witness:
         if base is None and self.flushed:
             return Outcome.UNKNOWN, f"{sums}: cache flushes are included, and without base their time is unknown"
         if base is None and account.load > MOST_LOAD_ALONE:
-            return Outcome.UNKNOWN, f"{sums}: with {account.load:.0f} processes a core no gap can be told from waiting"
+            return Outcome.UNKNOWN, f"{sums}: with {account.load:.0f} processes a core a gap may be waiting"
         if _disagrees(account, base):
             return Outcome.FAIL, f"{sums}: {_unexplained(account, base)}"
         return _bounded(account, base, sums)

@@ -36,7 +36,7 @@ MOST_DAYS = 183.0
 """Launches older than half a year are forgotten: after six half-lives they count for one and a half per cent."""
 
 MOST_PLAUSIBLE = math.log(1.5)
-"""Noise beyond this is not used: a rule that knows it would let any change pass (docs/adr/0082)."""
+"""Noise beyond this is not used: a rule that knows it would let any change pass (docs/internals/adr/0082)."""
 
 _DAY_S = 86_400.0
 

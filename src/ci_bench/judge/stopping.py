@@ -26,7 +26,7 @@ from ci_bench.records.results import Fact, Metric, Results, Unit
 from ci_bench.records.units import TIMES
 
 PEAKS = 5
-"""Launches that a larger peak of memory has to show in before measuring ends (docs/adr/0088)."""
+"""Launches that a larger peak of memory has to show in before measuring ends (docs/internals/adr/0088)."""
 
 
 def next_look(launches_done: int, rule: Rule) -> int:

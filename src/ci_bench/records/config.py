@@ -147,7 +147,7 @@ PAIRED_THRESHOLD = 0.01
 DEFAULT_DRIFT: Mapping[str, float] = {"cpu": 0.25, "cuda": 0.10}
 """Movement of times of unchanged code between runs at different times on one machine, by device.
 
-See docs/adr/0008.
+See docs/internals/adr/0008.
 """
 
 PROCESS_PEAKS = re.compile(r"peak|max_|rss|^memory(__measure)?$")

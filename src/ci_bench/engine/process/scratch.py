@@ -56,7 +56,7 @@ def _parent(usual: Path) -> Path:
     """The folder for temporary files; another one if its path has a space, which inductor does not quote for its compiler."""
     if not any(letter.isspace() for letter in str(usual)):
         return usual
-    places = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - the folder in it has a random name, and is this user's alone
+    places = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - the folder in it has a random name, and no other user's rights
     return next((place for place in places if os.access(place, os.W_OK)), usual)
 
 

@@ -9,7 +9,7 @@ huge pages are off.
 
 The kernel keeps no peak of such memory. It keeps one of all resident memory (VmHWM, proc(5)), which
 misses no moment. During a step it rises by this memory's rise at most, plus the pages of files that
-came meanwhile, which are counted (docs/adr/0035).
+came meanwhile, which are counted (docs/internals/adr/0035).
 """
 
 import ctypes
@@ -83,7 +83,7 @@ def keep_heap() -> None:
     Calls may end with so much free memory there that it is returned, and the next call faults it in
     again. Which blocks happen to be last decides that: in seven processes of eight of one model it
     happened, for as long as they lived. A look of the referee's was enough to end it, and calls
-    were 2 % quicker from then on (mallopt(3), docs/adr/0076).
+    were 2 % quicker from then on (mallopt(3), docs/internals/adr/0076).
     """
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         mallopt(_M_MMAP_THRESHOLD, _LARGEST_IN_HEAP)

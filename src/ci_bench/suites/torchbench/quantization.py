@@ -6,7 +6,7 @@ quantised one, as for any model. The truth is the unquantised model in fp64, or 
 fp64. Seed: `Settings.seed` for each sample.
 
 Limits are shares of the truth's 2-norm; the largest error may be as large a share of the largest
-element. They leave room above the zoo's losses (docs/measurements.md): deeper networks add up more.
+element. They leave room above the zoo's losses (docs/internals/measurements.md): deeper networks add up more.
 Four bits round sixteen times as coarsely as eight; that limit follows from those of eight bits and
 is not measured. A scale that is wrong by a factor, or a lost row, is beyond every limit.
 """
