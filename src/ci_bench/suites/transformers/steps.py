@@ -150,6 +150,7 @@ class Training(Fed):
         self._whole = parts.whole(self._train)
         self._loss = torch.tensor(math.nan)
         self._start = fingerprints(parts.model)
+        self._trained = {*names_of(self._optimizer, parts.model)}
         self._shadow: Shadow | None = None
 
     def step(self, mark: Mark) -> None:
@@ -259,8 +260,7 @@ class Training(Fed):
     def _moved(self, gradients: dict[str, Tensor]) -> tuple[list[str], list[str]]:
         """The names of those that have moved, and of those that have not but should."""
         now, weights = fingerprints(self.model), dict(self.model.named_parameters())
-        trained = {*names_of(self._optimizer, self.model)}
-        alike = [name for name in gradients if name in trained and now[name] == self._start[name]]
+        alike = [name for name in gradients if name in self._trained and now[name] == self._start[name]]
         lr = self._parts.recipe.options.lr
         still = [name for name in alike if would_move(local_part(weights[name]).detach(), gradients[name], lr)]
         return [name for name, value in now.items() if value != self._start[name]], still
