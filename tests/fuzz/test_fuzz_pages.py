@@ -113,6 +113,7 @@ def fall_over(*_, **__):
 PLANTED = {
     "format": "ci_bench.formats.catalogue._checked",
     "config": "ci_bench.config._file_complaints",
+    "accepted": "ci_bench.accepting._faults",
     "config of plugins": "ci_bench.config._with_suites",
     "losses of a training": "ci_bench.formats.training_log.by_rank",
     "event files of a training": "ci_bench.formats.training_events._fields",
@@ -125,7 +126,6 @@ PLANTED = {
     "store of histories": "ci_bench.history.store._digest",
     "history of github-action-benchmark": "ci_bench.formats.github_action_benchmark._entry",
     "artifact": "ci_bench.github.archive._check_entry",
-    "userbenchmark": "ci_bench.formats.userbenchmark.is_number",
     "GitHub's event": "ci_bench.github.context.json.loads",
     "GitHub's answer": "ci_bench.github.artifacts.Artifact.of",
     "GitHub's headers": "ci_bench.github.http.trouble_of",
