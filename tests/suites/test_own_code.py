@@ -57,3 +57,10 @@ def test_a_suites_modules_are_its_code(tree) -> None:
     (tree / "src").mkdir()
     (tree / "src" / "mine.py").write_text("SUITE = 1\n")
     assert of_modules(["mine"], tree) != ""
+
+
+@pytest.mark.parametrize("word", ["x" * 300, "a\0b", "print(1)\n" * 2000], ids=["long", "zero byte", "a program"])
+def test_a_word_that_can_be_no_file_is_none(tmp_path, word):
+    (tmp_path / "run.py").write_text("1")
+    assert of_commands([["python", "-c", word]], tmp_path) == ""
+    assert of_commands([["python", "run.py", word]], tmp_path) == of_commands([["python", "run.py"]], tmp_path)

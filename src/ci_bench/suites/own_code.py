@@ -4,6 +4,7 @@ Base and head with different digests are compared, and the report says that the 
 """
 
 import hashlib
+import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,7 +41,7 @@ def _named(words: Sequence[str], folder: Path) -> Iterator[Path]:
         path = folder / word.partition("::")[0]
         if not word or Path(word).is_absolute() or ".." in Path(word).parts or path == folder:
             continue
-        if path.is_dir():
+        if os.path.isdir(path):  # noqa: PTH112 - a word may be too long or have a zero byte, at which `Path` raises
             yield from sorted(path.rglob("*.py"))[:MOST_FILES]
         elif before == "-m" or ":" in word:
             yield from _module(word.partition(":")[0], folder)
@@ -57,12 +58,13 @@ def _module(name: str, folder: Path) -> Iterator[Path]:
 
 def _digest(paths: Iterable[Path]) -> str:
     """Digest the contents of those paths that are files, each once."""
-    parts = [hashlib.sha256(path.read_bytes()).hexdigest() for path in dict.fromkeys(paths) if _is_readable(path)]
+    parts = [hashlib.sha256(content).hexdigest() for path in dict.fromkeys(paths) if (content := _content(path)) is not None]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:LENGTH] if parts else ""
 
 
-def _is_readable(path: Path) -> bool:
+def _content(path: Path) -> bytes | None:
+    """Return what a file holds; `None` if it is no file, too large, or cannot be read."""
     try:
-        return path.is_file() and path.stat().st_size <= MOST_BYTES
+        return path.read_bytes() if path.is_file() and path.stat().st_size <= MOST_BYTES else None
     except (OSError, ValueError):
-        return False
+        return None
