@@ -29,6 +29,7 @@ COPY requirements-build.lock ./
 RUN pip install --no-deps --require-hashes --only-binary=:all: --requirement requirements-build.lock
 COPY LICENSE README.md pyproject.toml ./
 COPY schemas ./schemas
+COPY examples/workflows ./examples/workflows
 COPY src ./src
 RUN pip wheel --no-index --no-build-isolation --no-deps --wheel-dir /wheels .
 
