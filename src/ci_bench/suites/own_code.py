@@ -63,7 +63,7 @@ def _digest(paths: Iterable[Path]) -> str:
 
 
 def _content(path: Path) -> bytes | None:
-    """Return what a file holds; `None` if it is no file, too large, or cannot be read."""
+    """Return the bytes of a file; `None` without a file, or if it is too large or unreadable."""
     try:
         return path.read_bytes() if path.is_file() and path.stat().st_size <= MOST_BYTES else None
     except (OSError, ValueError):
