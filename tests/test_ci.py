@@ -20,6 +20,8 @@ def complaints(text):
         yield "it runs on a schedule, and by hand"
     if not any(step.get("run", "").startswith("make test-all") for step in steps):
         yield "it runs all tests"
+    if not any(step.get("run") == "make test-oldest" for step in steps):
+        yield "it runs tests with the oldest versions"
     if any(job["permissions"] != {"contents": "read"} for job in jobs) or "secrets." in text or "github.token" in text:
         yield "it only reads"
     if any("continue-on-error" in part for part in [*jobs, *steps]) or any("|| " in step.get("run", "") for step in steps):
@@ -35,6 +37,7 @@ def test_every_night_all_tests_run_and_a_failure_is_seen():
     [
         ("  schedule:\n    - cron:", "  push:\n    paths:\n      -", "schedule"),
         ("make test-all", "make test", "all tests"),
+        ("make test-oldest", "make test", "oldest versions"),
         ("      contents: read", "      contents: read\n      issues: write", "only reads"),
         ("contents: read #", "contents: write #", "only reads"),
         ('durations.xml"', 'durations.xml" || true', "a failure"),

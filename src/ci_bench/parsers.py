@@ -7,9 +7,10 @@ from typing import NoReturn
 
 MOST_MACHINES = 16
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "start": ("init", "doctor", "list", "run", "gate"),
+    "start": ("init", "doctor", "list", "run", "gate", "accept"),
     "read results": ("show", "report", "compare", "convert", "validate"),
     "over time": ("calibrate", "history", "bisect"),
+    "this machine": ("selftest", "gpu-check"),
     "in CI": ("setup", "fetch-models", "fetch-config", "fetch-baseline", "publish", "announce"),
     "several machines": ("fleet", "lease", "merge"),
 }

@@ -64,3 +64,20 @@ def test_a_word_that_can_be_no_file_is_none(tmp_path, word):
     (tmp_path / "run.py").write_text("1")
     assert of_commands([["python", "-c", word]], tmp_path) == ""
     assert of_commands([["python", "run.py", word]], tmp_path) == of_commands([["python", "run.py"]], tmp_path)
+
+
+def test_a_folder_of_data_is_looked_at_within_limits(tmp_path, monkeypatch):
+    from ci_bench.suites import own_code
+
+    for number in range(30):
+        (tmp_path / "data" / f"{number:02}").mkdir(parents=True)
+        (tmp_path / "data" / f"{number:02}" / "part.py").write_text(str(number))
+    seen = []
+    walk = own_code.os.walk
+    monkeypatch.setattr(own_code.os, "walk", lambda folder: (seen.append(found[0]) or found for found in walk(folder)))
+    monkeypatch.setattr(own_code, "MOST_FOLDERS", 10)
+    whole = of_commands(["python train.py data"], tmp_path)
+    assert (len(seen), len(whole)) == (10, own_code.LENGTH)
+
+    (tmp_path / "data" / "05" / "part.py").write_text("other")
+    assert of_commands(["python train.py data"], tmp_path) != whole

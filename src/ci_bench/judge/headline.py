@@ -39,7 +39,6 @@ _OF_A_CASE = {
     Rule.BASELINE_FAILED: "the baseline failed",
     Rule.BASELINE_CRASHED: "base crashed or timed out, head did not",
 }
-"""The rules under which something that gates has no answer. A warning of one leaves the run undecided; a note lets it pass."""
 
 
 def headline(compared: Compared, findings: tuple[Finding, ...], *, verdict: RunVerdict, nothing_measured: bool) -> str:

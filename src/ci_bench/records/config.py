@@ -139,7 +139,7 @@ UNANSWERED = frozenset(
         Rule.CASES_UNDECLARED,
     }
 )
-"""Rules of findings that leave a question open: as warnings, they make a run *not decided* instead of passed."""
+"""Rules of findings that leave a question open. A warning of one leaves the run undecided; a note lets it pass."""
 DEFAULT_THRESHOLD = 0.05
 PAIRED_THRESHOLD = 0.01
 """For times of a paired run, which have a finer resolution, except for latencies of compilation."""

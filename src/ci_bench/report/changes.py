@@ -13,7 +13,7 @@ from ci_bench.records.outputs import Sameness, format_factor
 from ci_bench.records.units import TIMES
 from ci_bench.report import words
 from ci_bench.report.columns import Column, Columns, Kind, title_of
-from ci_bench.report.groups import Group, covered, groups
+from ci_bench.report.groups import Group, covered, groups, pair_of
 from ci_bench.report.once import once
 from ci_bench.report.rows import labels
 from ci_bench.report.text import UNKNOWN
@@ -174,8 +174,7 @@ def _outputs(comparison: Comparison) -> Iterator[str]:
 def _of_finding(finding: Finding, case: CaseComparison, short: Mapping[str, str]) -> Change:
     failing = finding.severity is Severity.FAIL
     mood = Mood.BAD if failing else Mood.OPEN if finding.rule in UNANSWERED else Mood.UNSURE
-    message = _unaccepted(finding, case)
-    pair = next((one for one in case.pairs if message == f"{one.arm} {title_of(one)}: {one.reason}"), None)
+    pair = pair_of(finding, case)
     if pair is not None and (pair.base or pair.head):
         word = "undecided" if finding.rule is Rule.INCONCLUSIVE and not failing else finding.rule.replace("_", " ")
         return _of_pair(pair, case, short[case.id], mood=mood, word=word, finding=finding)
@@ -196,14 +195,6 @@ def _of_finding(finding: Finding, case: CaseComparison, short: Mapping[str, str]
         change=text,
         finding=finding,
     )
-
-
-def _unaccepted(finding: Finding, case: CaseComparison) -> str:
-    """Return what an accepted change says of its metric; the message of any other finding."""
-    if finding.rule is not Rule.ACCEPTED:
-        return finding.message
-    said = (f"{one.arm} {title_of(one)}: {one.reason}" for one in case.pairs)
-    return next((one for one in said if finding.message.endswith(f"; {one}")), finding.message)
 
 
 def _parted(finding: Finding, case: CaseComparison) -> tuple[str, str, str]:

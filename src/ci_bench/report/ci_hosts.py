@@ -13,8 +13,9 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from html import escape
+from itertools import groupby
 from typing import Any
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from ci_bench.records.comparison import CaseComparison, Comparison, Finding, Verdict
 from ci_bench.records.config import Severity
@@ -41,78 +42,65 @@ def render_junit(comparison: Comparison) -> str:
     skipped. Warnings are the output of their test.
     """
     findings = comparison.judgement.findings
-    suites: dict[str, list[str]] = {}
-    for case in comparison.cases:
-        own = [one for one in findings if one.case == case.id]
-        suites.setdefault(case.suite, []).append(_test(case, own))
+    root = Element("testsuites", name="ci-bench")
+    for suite, cases in groupby(sorted(comparison.cases, key=_suite_of), key=_suite_of):
+        tests = SubElement(root, "testsuite", name=suite)
+        tests.extend(_test(case, [one for one in findings if one.case == case.id]) for case in cases)
     known = {case.id for case in comparison.cases}
-    suites["ci-bench"] = [_run_test(comparison, [one for one in findings if one.case not in known])]
-    body = [line for name, tests in suites.items() for line in _suite(name, tests)]
-    every = [test for tests in suites.values() for test in tests]
-    lines = [f"<testsuites{_attributes(name='ci-bench', **_counts(every))}>", *body, "</testsuites>"]
-    return "\n".join(['<?xml version="1.0" encoding="UTF-8"?>', *lines]) + "\n"
+    run = _run_test(comparison, [one for one in findings if one.case not in known])
+    SubElement(root, "testsuite", name="ci-bench").append(run)
+    for counted in (root, *root):
+        counted.set("tests", str(len([*counted.iter("testcase")])))
+        for name, plural in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+            if counted is not root or name != "skipped":
+                counted.set(plural, str(len(counted.findall(f".//testcase[{name}]"))))
+    indent(root, "")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{tostring(root, encoding="unicode")}\n'
 
 
-def _suite(name: str, tests: Sequence[str]) -> list[str]:
-    counts = {**_counts(tests), "skipped": sum("<skipped" in test for test in tests)}
-    return [f"<testsuite{_attributes(name=name, **counts)}>", *tests, "</testsuite>"]
+def _suite_of(case: CaseComparison) -> str:
+    return case.suite
 
 
-def _counts(tests: Sequence[str]) -> dict[str, object]:
-    """The counts of all tests, by the element that each holds; texts are escaped, so they hold none."""
-    return {
-        "tests": len(tests),
-        "failures": sum("<failure" in test for test in tests),
-        "errors": sum("<error" in test for test in tests),
-    }
-
-
-def _test(case: CaseComparison, findings: Sequence[Finding]) -> str:
+def _test(case: CaseComparison, findings: Sequence[Finding]) -> Element:
+    test = Element("testcase", name=clean(case.called, cap=_CAP), classname=case.suite)
+    if case.launch_s is not None:
+        test.set("time", f"{case.launch_s:.3f}")
     failed = [one for one in findings if one.severity is Severity.FAIL]
-    element = "error" if case.head_status in _ENDED else "failure"
-    parts = [_problem(element, one, case) for one in failed]
+    for one in failed:
+        _add_problem(test, "error" if case.head_status in _ENDED else "failure", one, case)
     if not failed and (case.head_status in _NO_ANSWER or case.verdict is Verdict.INCONCLUSIVE):
         word = "skipped" if case.head_status is Status.SKIPPED else "not decided"
-        parts = [f"<skipped{_attributes(message=f'{word}: {clean(case.reason, cap=_CAP)}')}/>"]
-    parts += _output(findings)
-    took = {} if case.launch_s is None else {"time": f"{case.launch_s:.3f}"}
-    return _element("testcase", {"name": clean(case.called, cap=_CAP), "classname": case.suite, **took}, parts)
+        SubElement(test, "skipped", message=f"{word}: {clean(case.reason, cap=_CAP)}")
+    _add_warnings(test, findings)
+    return test
 
 
-def _run_test(comparison: Comparison, findings: Sequence[Finding]) -> str:
+def _run_test(comparison: Comparison, findings: Sequence[Finding]) -> Element:
     """The test of everything that no case stands for; it fails if the policy is not met and no case says so."""
-    failed = [one for one in findings if one.severity is Severity.FAIL]
-    parts = [_problem("failure", one) for one in failed]
-    cases = any(one.severity is Severity.FAIL for one in comparison.judgement.findings)
-    if not comparison.judgement.met and not cases:
-        parts = [f"<failure{_attributes(message=clean(comparison.judgement.headline, cap=_CAP), type='policy')}/>"]
-    return _element("testcase", {"name": RUN, "classname": "ci-bench"}, [*parts, *_output(findings)])
+    test = Element("testcase", name=RUN, classname="ci-bench")
+    for one in findings:
+        if one.severity is Severity.FAIL:
+            _add_problem(test, "failure", one)
+    if not comparison.judgement.met and not any(one.severity is Severity.FAIL for one in comparison.judgement.findings):
+        SubElement(test, "failure", message=clean(comparison.judgement.headline, cap=_CAP), type="policy")
+    _add_warnings(test, findings)
+    return test
 
 
-def _problem(element: str, finding: Finding, case: CaseComparison | None = None) -> str:
+def _add_problem(test: Element, tag: str, finding: Finding, case: CaseComparison | None = None) -> None:
     message = clean(finding.message, cap=_CAP)
-    more = [message]
+    lines = [message]
     if case is not None and case.reproduce:
-        more.append(f"measure again: {clean(case.reproduce, cap=_CAP)}")
-    if case is not None and element == "error" and case.log_tail:
-        more += [clean(line, cap=_CAP) for line in case.log_tail.splitlines()[-_LOG_LINES:]]
-    text = escape("\n".join(more), quote=False)
-    return f"<{element}{_attributes(message=message, type=str(finding.rule))}>{text}</{element}>"
+        lines.append(f"measure again: {clean(case.reproduce, cap=_CAP)}")
+    if case is not None and tag == "error" and case.log_tail:
+        lines += [clean(line, cap=_CAP) for line in case.log_tail.splitlines()[-_LOG_LINES:]]
+    SubElement(test, tag, message=message, type=str(finding.rule)).text = "\n".join(lines)
 
 
-def _output(findings: Iterable[Finding]) -> list[str]:
-    """The warnings of a test."""
-    warned = [clean(one.message, cap=_CAP) for one in findings if one.severity is Severity.WARN]
-    return [f"<system-out>{escape(chr(10).join(warned), quote=False)}</system-out>"] if warned else []
-
-
-def _element(name: str, attributes: dict[str, object], parts: Sequence[str]) -> str:
-    start = f"<{name}{_attributes(**attributes)}"
-    return f"{start}/>" if not parts else "\n".join([f"{start}>", *parts, f"</{name}>"])
-
-
-def _attributes(**values: object) -> str:
-    return "".join(f' {name}="{escape(str(value))}"' for name, value in values.items())
+def _add_warnings(test: Element, findings: Iterable[Finding]) -> None:
+    if warned := [clean(one.message, cap=_CAP) for one in findings if one.severity is Severity.WARN]:
+        SubElement(test, "system-out").text = "\n".join(warned)
 
 
 def render_code_quality(comparison: Comparison) -> str:

@@ -89,16 +89,17 @@ def groups(comparison: Comparison) -> tuple[Group, ...]:
     """All groups, the worse ones first, the largest first."""
     sets: dict[tuple[str, str, str], list[_Case]] = {}
     several: dict[str, bool] = {}
-    accepted = [(one.case, one.message) for one in comparison.judgement.findings if one.rule is Rule.ACCEPTED]
+    accepted = [one for one in comparison.judgement.findings if one.rule is Rule.ACCEPTED]
     names = [parted(case.id) for case in comparison.cases]
     numbers = Counter(name for name, _ in names)
     for case, (name, named) in zip(comparison.cases, names, strict=True):
         if numbers[name] < LEAST_CASES:
             continue
         parameters = dict(named)
+        settled = [pair_of(one, case) for one in accepted if one.case == case.id]
         several[name] = several.get(name, False) or len(case.arms) > 1
         for pair in case.pairs:
-            if not pair.detail and pair.verdict in _COMPARED and not _is_accepted(case, pair, accepted):
+            if not pair.detail and pair.verdict in _COMPARED and not any(pair is one for one in settled):
                 one = _Case(id=case.id, parameters=parameters, pair=pair)
                 sets.setdefault((name, pair.metric, pair.arm), []).append(one)
     found = [
@@ -110,9 +111,13 @@ def groups(comparison: Comparison) -> tuple[Group, ...]:
     return tuple(sorted(found, key=lambda group: (not group.worse, -len(group.pairs))))
 
 
-def _is_accepted(case: CaseComparison, pair: Pair, accepted: Sequence[tuple[str | None, str]]) -> bool:
-    said = f"; {pair.arm} {title_of(pair)}: {pair.reason}"
-    return any(case.id == name and message.endswith(said) for name, message in accepted)
+def pair_of(finding: Finding, case: CaseComparison) -> Pair | None:
+    """Return the metric that a finding is about; the message of an accepted one starts with who accepted it."""
+    about = ((pair, f"{pair.arm} {title_of(pair)}: {pair.reason}") for pair in case.pairs)
+    accepted = finding.rule is Rule.ACCEPTED
+    return next(
+        (pair for pair, said in about if finding.message == said or (accepted and finding.message.endswith(f"; {said}"))), None
+    )
 
 
 def covered(comparison: Comparison, found: Sequence[Group]) -> frozenset[Finding]:

@@ -4,6 +4,7 @@ Base and head with different digests are compared, and the report says that the 
 """
 
 import hashlib
+import itertools
 import os
 import re
 import shlex
@@ -12,7 +13,8 @@ from pathlib import Path
 
 LENGTH = 16
 """Hexadecimal digits of a digest."""
-MOST_FILES, MOST_BYTES = 1000, 4 << 20
+MOST_FOLDERS, MOST_FILES, MOST_BYTES = 1000, 1000, 4 << 20
+"""Limits of what is read: a command may name a folder of data."""
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -42,10 +44,21 @@ def _named(words: Sequence[str], folder: Path) -> Iterator[Path]:
         if not word or Path(word).is_absolute() or ".." in Path(word).parts or path == folder:
             continue
         if os.path.isdir(path):  # noqa: PTH112 - a word may be too long or have a zero byte, at which `Path` raises
-            yield from sorted(path.rglob("*.py"))[:MOST_FILES]
+            yield from _modules_below(path)
         elif before == "-m" or ":" in word:
             yield from _module(word.partition(":")[0], folder)
         yield path
+
+
+def _modules_below(folder: Path) -> Iterator[Path]:
+    """Yield the Python files in a folder and below, in order; links are not followed."""
+    found: list[Path] = []
+    for place, folders, names in itertools.islice(os.walk(folder), MOST_FOLDERS):
+        folders.sort()
+        found += (Path(place, name) for name in sorted(names) if name.endswith(".py"))
+        if len(found) >= MOST_FILES:
+            break
+    yield from found[:MOST_FILES]
 
 
 def _module(name: str, folder: Path) -> Iterator[Path]:

@@ -207,6 +207,15 @@ def test_the_slope_is_that_of_the_flatter_half_and_robust(readings, slope) -> No
     assert growth([float(reading) for reading in readings]) == pytest.approx(slope)
 
 
+@pytest.mark.parametrize("count", [400, 401, 1000, 20_000])
+@pytest.mark.parametrize("slope", [0, 100])
+def test_the_slope_of_long_trainings_is_found_at_once(count, slope) -> None:
+    readings = [float(slope * step + 1000 * (step % 7 == 0)) for step in range(count)]
+    begun = time.monotonic()
+    assert growth(readings) == pytest.approx(slope, abs=20)
+    assert time.monotonic() - begun < 5
+
+
 def test_without_a_rollup_nothing_is_told(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(memory, "make_repeatable", lambda: None)
     monkeypatch.setattr(held, "_PROC", tmp_path / "missing")
