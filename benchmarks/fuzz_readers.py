@@ -32,8 +32,11 @@ from ci_bench.judge.calibration import fingerprint
 from ci_bench.records import documents
 from ci_bench.records.config import Policy
 from ci_bench.records.faults import schema_faults
+from ci_bench.starting.proposal import CONFIG, propose
+from ci_bench.starting.survey import survey
 from ci_bench.suites.functions.plan import Functions
 
+WORKFLOW = Path(__file__).parents[1] / "examples" / "workflows" / "pull-request.yml"
 MOST_MESSAGE = 20_000
 """Characters of a refusal."""
 _FOREIGN_SUITE = {"foreign": {"type": "object"}}
@@ -93,6 +96,28 @@ def _cases(path: Path) -> None:
         faults = schema_faults(row, {**documents.schema(documents.Kind.RESULTS), **_ROW})
         if fault := next(iter(faults), None):
             raise Harmful(f"a case that no document can hold: {fault}")
+
+
+def repository(content: bytes) -> bool:
+    """A repository whose files all hold the content. The configuration proposed for it has to be valid."""
+    root = room().with_suffix(".repository")
+    try:
+        for name in (
+            "pyproject.toml",
+            "setup.py",
+            "model.py",
+            "train.py",
+            "benchmarks/bench_model.py",
+            "src/package/__init__.py",
+        ):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_bytes(content)
+        found = survey(root)
+        (root / CONFIG).write_text(propose(found, WORKFLOW.read_text(), "benchmarks/bench_example.py").files[CONFIG])
+        load_config(root / CONFIG)
+    finally:
+        shutil.rmtree(root)
+    return found.measures or found.package is not None
 
 
 def foreign(content: bytes, name: str) -> bool:

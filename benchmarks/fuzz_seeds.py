@@ -102,6 +102,15 @@ def history(identities: Sequence[Mapping[str, Any]] = ({"device": "cuda", "gpu":
     }
 
 
+def repositories() -> tuple[bytes, ...]:
+    """Files of a project, a training script, and benchmarks."""
+    project = '[build-system]\nrequires = ["hatchling"]\n\n[project]\nname = "package"\ndependencies = ["torch", "einops>=0.8"]\n'
+    script = "import torch\n\nclass Net(torch.nn.Module):\n    def __init__(self, width=8):\n        super().__init__()\n"
+    script += "        self.linear = torch.nn.Linear(width, 8)\n\n    def forward(self, x):\n        return self.linear(x)\n\n"
+    script += "def main():\n    loss.backward()\n    print(step, loss)\n\nif __name__ == '__main__':\n    main()\n"
+    return project.encode(), script.encode(), *files(*sorted(ROOT.glob("examples/*/benchmarks/*.py")))
+
+
 def training() -> tuple[bytes, ...]:
     """JSON lines of two ranks, the state of transformers' trainer, logs."""
     ranks = [{"rank": rank, "loss": 2.5, "grad_norm": 1, "clock": 1.5, "tokens": 8} for rank in (1, 0)]

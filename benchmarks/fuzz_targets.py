@@ -99,6 +99,7 @@ _READERS = (
         feed=readers.benchmarks,
         seeds=lambda: seeds.files(*sorted(ROOT.glob("examples/*/benchmarks/*.py"))),
     ),
+    Target(name="repository", feed=readers.repository, seeds=seeds.repositories),
     Target(name="store of histories", feed=readers.store, seeds=seeds.histories),
     Target(
         name="history of github-action-benchmark",

@@ -51,7 +51,7 @@ def keeps_contract(card: Script, folder: Path, *tests: object) -> subprocess.Com
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=120)
 
 
-@pytest.mark.parametrize("card", [Script(), REAL], ids=["usual", "as a real one"])
+@pytest.mark.parametrize("card", [Script(host_s=HOST_S), REAL], ids=["usual", "as a real one"])
 def test_it_keeps_the_contract_of_a_real_card(tmp_path, card):
     done = keeps_contract(card, tmp_path)
 
@@ -136,7 +136,7 @@ def test_a_card_that_breaks_the_contract_is_told(tmp_path, card, broken):
 @pytest.mark.alone
 @pytest.mark.slow
 def test_the_same_commit_is_clean_on_it(tmp_path):
-    judged = gate(repository(tmp_path / "repository"), Script(least_kernel_s=KERNEL_S), tmp_path / "gate")
+    judged = gate(repository(tmp_path / "repository"), Script(least_kernel_s=KERNEL_S, host_s=HOST_S), tmp_path / "gate")
 
     assert judged.code == 0, judged.said
     assert set(judged.verdicts) == {
@@ -202,7 +202,7 @@ def test_on_a_card_for_one_process_at_a_time_the_sides_follow_one_another(tmp_pa
 def test_every_suite_is_clean_on_it(tmp_path, suite):
     made = repository(tmp_path / "repository", blocks=3, suites=OF_EACH_SUITE[suite])
 
-    judged = gate(made, Script(least_kernel_s=1e-4), tmp_path / "gate")
+    judged = gate(made, Script(least_kernel_s=1e-4, host_s=HOST_S), tmp_path / "gate")
 
     assert judged.code == 0, judged.said
     assert judged.verdicts
@@ -236,7 +236,9 @@ def test_a_throttled_card_is_told_and_what_it_disturbed_measured_again(tmp_path)
 def test_a_power_cap_that_holds_all_the_time_is_recorded_and_no_doubt(tmp_path):
     capped = Spell(sm_mhz=1400, reasons=POWER_CAP)
 
-    judged = gate(repository(tmp_path / "repository"), Script(least_kernel_s=KERNEL_S, spells=(capped,)), tmp_path / "gate")
+    judged = gate(
+        repository(tmp_path / "repository"), Script(least_kernel_s=KERNEL_S, host_s=HOST_S, spells=(capped,)), tmp_path / "gate"
+    )
 
     assert judged.code == 0, judged.said
     assert (judged.doubts, judged.redone) == ([], [])

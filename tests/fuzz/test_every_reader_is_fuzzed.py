@@ -45,6 +45,7 @@ FED = {
     "github/http.py": "GitHub's answer",
     "records/documents.py": "results",
     "resuming.py": "run to resume",
+    "starting/survey.py": "repository",
     "suites/functions/literal.py": "benchmarks",
 }
 """Modules that parse, and a target that feeds them."""

@@ -118,6 +118,7 @@ PLANTED = {
     "losses of a training": "ci_bench.formats.training_log.by_rank",
     "event files of a training": "ci_bench.formats.training_events._fields",
     "benchmarks": "ci_bench.suites.functions.grids._check",
+    "repository": "ci_bench.starting.survey._import_names",
     "results": "ci_bench.records.documents._head",
     "comparison": "ci_bench.records.documents._head",
     "calibration": "ci_bench.records.documents._head",

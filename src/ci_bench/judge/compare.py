@@ -81,19 +81,16 @@ def compare(
         BadInput: `now` is not a moment of time.
     """
     unready = tuple(_unready(base, head))
-    different = find_mismatches(base.environment, head.environment) if base and not unready else ()
-    mismatches = tuple(one for one in different if one.field not in policy.compare_across)
+    mismatches, across = _differences(base, head, policy) if base and not unready else ((), ())
     paired = mode is BaselineMode.PAIRED
     base, head = in_turns(base, head) if base and paired else (base and alone(base), alone(head))
     same_rules = paired or (base is not None and base.tool_version == head.tool_version)
-    matching = Matching(
-        policy=policy, paired=paired, has_base=base is not None, barrier=_barrier(mismatches), same_rules=same_rules
-    )
+    barrier = _barrier(mismatches)
+    matching = Matching(policy=policy, paired=paired, has_base=base is not None, barrier=barrier, same_rules=same_rules)
+    identity = head.environment.identity
+    sampled: SampledRule = partial(screen, drift=policy.drift_of(identity.get("device")))
     if paired:
-        known, words = describe(calibration, head.environment.identity)
-        sampled = _in_turns(known, words, now or head.run.started_at, rule or Rule(), slots_of(head))
-    else:
-        sampled = partial(screen, drift=policy.drift_of(head.environment.identity.get("device")))
+        sampled = _in_turns(*describe(calibration, identity), now or head.run.started_at, rule or Rule(), slots_of(head))
     cases, judged = _cases(matching, base.cases if base else (), head.cases, sampled, with_base=not mismatches)
     compared = Compared(
         mode=mode,
@@ -101,7 +98,7 @@ def compare(
         base=_side(base) if base else None,
         absence=None if base else (absence or "no baseline was given"),
         mismatches=mismatches,
-        across=tuple(one for one in different if one.field in policy.compare_across),
+        across=across,
         cases=cases,
         shifts=judged.shifts,
         scope=scope,
@@ -121,6 +118,13 @@ def compare(
         pairing=judged.pairing and replace(judged.pairing, lost=len(head.losses)),
         judgement=judge(compared, policy),
     )
+
+
+def _differences(base: Results, head: Results, policy: Policy) -> tuple[tuple[Mismatch, ...], tuple[Mismatch, ...]]:
+    """Differences of identity that prevent a comparison, and those that `policy` accepts."""
+    different = find_mismatches(base.environment, head.environment)
+    mismatches = tuple(one for one in different if one.field not in policy.compare_across)
+    return mismatches, tuple(one for one in different if one.field in policy.compare_across)
 
 
 def _unready(base: Results | None, head: Results) -> Iterator[str]:
