@@ -74,7 +74,7 @@ def test_the_benchmark_of_the_page_is_under_ten_lines():
     assert 0 < first_verdict.lines(PAGE) < first_verdict.LINES
 
 
-def steps(*, gate=1, install=0, output="✘ Failed: smooth: step time 5.5 % slower (smooth)."):
+def steps(*, gate=1, install=0, output="✘ Failed: smooth: step time 5.5 % slower."):
     told = [("pip install x", install, ""), ("ci-bench gate benchmarks/ --baseline paired", gate, output)]
     return [Step(command=command, seconds=1.0, code=code, output=words) for command, code, words in told]
 

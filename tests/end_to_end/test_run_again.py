@@ -76,7 +76,7 @@ def test_the_printed_line_measures_the_case_again_and_gets_the_same_verdict(slow
     code, shown, said = ci_bench("gate", *asked, "--launches", LAUNCHES, "--threads", 1, "--device", "cpu", "--output", out)
     first = outcome(out)
     assert (code, {case.verdict for case in first.cases}) == (ExitCode.POLICY_NOT_MET, {Verdict.REGRESSED}), said
-    (line,) = (told.strip() for told in shown.partition("Run this case again:")[2].splitlines() if "ci-bench " in told)
+    (line,) = (told.strip() for told in shown.partition("Reproduce the worst case:")[2].splitlines() if "ci-bench " in told)
     assert line in (out / "report.md").read_text()
     assert any(line in case for case in cases_of(out / "report.html"))
     git(slower, "branch", "--force", "start", "HEAD")  # the name stands for another commit now, the line's does not

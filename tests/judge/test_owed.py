@@ -222,7 +222,7 @@ def test_a_removed_case_offers_its_new_name():
 def test_all_benchmarks_are_new():
     judgement = judged(results(result(metric(sampled(1.0)))), results(), mode=BaselineMode.PAIRED).judgement
     assert (judgement.verdict, judgement.exit_code, judgement.met) == (RunVerdict.UNDECIDED, 1, False)
-    assert judgement.headline == "Nothing to compare with yet: base has none of 1 benchmark (s/a)."
+    assert judgement.headline == "Nothing to compare with yet: 1 new benchmark (s/a)."
 
 
 def test_new_benchmarks_are_one_note():

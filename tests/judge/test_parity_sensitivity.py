@@ -150,7 +150,7 @@ def finding_of(*, log, steps=60, size=1e-6, change=lambda run: run):
         ({"change": digits(3)}, Parity.BITWISE, "would have scored"),
         ({"change": digits(2)}, Parity.INSUFFICIENT_SENSITIVITY, "so a small fault would pass"),
         ({"change": in_fp32}, Parity.BITWISE, "would have scored"),
-        ({"steps": 3}, Parity.INSUFFICIENT_DATA, "3 steps are too few: parity needs 10"),
+        ({"steps": 3}, Parity.INSUFFICIENT_DATA, "parity needs 10 steps, and 3 were compared"),
         ({"size": 5e-4}, Parity.BITWISE, "would have scored 20 (limit 10)"),
         ({"size": 2e-3}, Parity.INSUFFICIENT_SENSITIVITY, "would have scored 5 (limit 10)"),
         ({"size": 1e-2}, Parity.INSUFFICIENT_SENSITIVITY, "would have scored 1 (limit 10)"),

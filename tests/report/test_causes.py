@@ -35,7 +35,7 @@ def test_the_first_screen_names_the_first_cause_and_what_was_ruled_out() -> None
     lines = render_comment(replace(explained(), mode=BaselineMode.PAIRED)).partition("<details>")[0].splitlines()
     (line,) = [line for line in lines if "slower in" in line]
     assert line.startswith("- `reviews[precision=fp32]`: slower in: `aten::copy_`, new (+5.50 ms a step, 81 % of the change) at ")
-    assert line.endswith("not the machine (base and head were measured in turns on it), not noise (0.41 % from launch to launch)")
+    assert line.endswith("not the machine (base and head took turns), not noise (0.41 % from launch to launch)")
 
 
 def test_the_comment_names_the_first_three_under_the_first_finding_of_the_case() -> None:

@@ -21,7 +21,7 @@ MOST_LINES, MOST_COLUMNS = 25, 7
 WORDS = {
     RunVerdict.PASSED: (("✅", "⚠️"), ("Passed: ",)),
     RunVerdict.UNDECIDED: ((ICONS[Mood.OPEN],), ("Not decided: ", "Nothing to compare with yet: ")),
-    RunVerdict.FAILED: ((ICONS[Mood.BAD],), ("Failed: ",)),
+    RunVerdict.FAILED: ((ICONS[Mood.BAD],), ("Failed: ", "Not compared: ")),
 }
 SIZED = {
     Rule.REGRESSED,

@@ -86,7 +86,7 @@ def test_the_verdict_comes_first_and_the_worst_row_next() -> None:
     assert lines[2].replace("\\", "").startswith("### ❌ Failed: reviews[precision=fp32]: step time 8.0 % slower (inductor)")
     assert lines[4] == "| Verdict | Case | Metric | Base | Head | Change |"
     assert lines[6].startswith("| ❌ regressed | `reviews[precision=fp32]` | step time (`inductor`) |")
-    assert next(line for line in lines[7:] if line.startswith("**")).startswith("**Next:** Run this case again: `ci-bench ")
+    assert next(line for line in lines[7:] if line.startswith("**")).startswith("**Next:** Reproduce the worst case: `ci-bench ")
     assert render_comment(compared("passed")).startswith("### ✅ ")
 
 
@@ -119,7 +119,7 @@ def test_what_is_not_decided_has_a_face_of_its_own() -> None:
 
 def test_no_baseline_says_what_to_do() -> None:
     comment = render_comment(compared("no_baseline"))
-    assert comment.startswith("### ❌ Failed: there is no baseline: baseline.json does not exist.")
+    assert comment.startswith("### ❌ Not compared: there is no baseline: baseline.json does not exist.")
     assert "Run ci-bench on the base branch with the same configuration" in comment
     assert "| Change |" not in comment
 
@@ -127,7 +127,7 @@ def test_no_baseline_says_what_to_do() -> None:
 def test_changes_beyond_ten_are_folded() -> None:
     value = compared("many_regressions")
     top, _, folded = render_comment(value).partition("<summary>More changes (2)</summary>")
-    assert "… and 2 more, folded below." in top
+    assert "… and 2 more under “More changes”." in top
     assert (top.count("| ❌ regressed |"), folded.partition("</details>")[0].count("| ❌ regressed |")) == (10, 2)
     assert render_report(value).partition("<details>")[0].count("| ❌ regressed |") == 12
 

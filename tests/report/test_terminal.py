@@ -41,7 +41,7 @@ def test_colour_is_for_terminals_only() -> None:
 
 def test_the_next_step_is_the_command_of_the_first_finding() -> None:
     assert printed(regressed()).splitlines()[-1].strip().startswith("ci-bench run --filter 'training_loss/reviews")
-    assert "Run this case again:" in printed(regressed())
+    assert "Reproduce the worst case:" in printed(regressed())
     assert "Next" not in printed(passed())
     assert "Run ci-bench on the base branch" in printed(no_baseline())
 

@@ -135,7 +135,7 @@ class Explaining:
         status, reason = explain(ended, limit_s=limit_s)
         logger.info("%s: explained %s of %s: %s in %.1f s", one.case.id, one.arm, run.side.name, status, ended.duration_s)
         if status is Status.TIMEOUT:
-            reason = f"it took more than {limit_s:.0f} s, its share of {self.whose}"
+            reason = f"profiling took more than {limit_s:.0f} s, its share of {self.whose}"
         evidence = next((answer.evidence for answer in ended.answers if answer.evidence), None)
         profiles = evidence.profiles if evidence is not None and status is Status.OK else ()
         profile = next((each for each in profiles if each.arm == one.arm), None)

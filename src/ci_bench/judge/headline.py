@@ -5,6 +5,7 @@ Otherwise it is undecided: the policy is met, but a gating metric or check has n
 is derived from the comparison's own rows, so the document can be judged again under another policy.
 """
 
+import re
 from collections.abc import Iterator
 
 from ci_bench.errors import ExitCode
@@ -18,6 +19,8 @@ from ci_bench.records.labels import labels
 from ci_bench.records.results import Status, Unit
 
 _MOST_CLAUSES = 3
+_VALUES = re.compile(r"[\d.,e+-]+( [A-Za-z]+)? to [\d.,e+-]+")
+_OF_THE_BASELINE = {Rule.INCOMPARABLE, Rule.BASELINE_MISSING}
 
 _WORSE = {Rule.REGRESSED: "", Rule.SUSPECTED: "suspected: ", Rule.POSSIBLE: "possibly "}
 """The rules of a metric that got worse, and what its change is introduced by."""
@@ -68,7 +71,8 @@ def _sentence(compared: Compared, findings: tuple[Finding, ...], *, verdict: Run
             return f"Not decided: {'; '.join(_undecided(compared, _unanswered(findings)))}."
         case RunVerdict.FAILED:
             failing = [finding for finding in findings if finding.severity is Severity.FAIL]
-            return f"Failed: {'; '.join(_wrong(compared, failing, fails=True))}.".replace("?.", "?")
+            outcome = "Failed" if {finding.rule for finding in failing} - _OF_THE_BASELINE else "Not compared"
+            return f"{outcome}: {'; '.join(_wrong(compared, failing, fails=True))}.".replace("?.", "?")
 
 
 def _unanswered(findings: tuple[Finding, ...]) -> list[Finding]:
@@ -98,7 +102,7 @@ def _is_of_budget(finding: Finding) -> bool:
 
 
 def _wrong(compared: Compared, findings: list[Finding], *, fails: bool) -> Iterator[str]:
-    """List faults of the whole run, then of its worst case, then how many more cases are like it.
+    """List faults of the whole run, then of its worst case, then the number and kinds of the other cases' faults.
 
     The findings all fail the run (`fails`), or all are without an answer.
     """
@@ -111,7 +115,8 @@ def _wrong(compared: Compared, findings: list[Finding], *, fails: bool) -> Itera
         said = ", ".join(_fewer(clauses, "finding"))
         yield said if case.head_status is None else f"{labels(compared.cases)[case.id]}: {said}"
     if len(names) > 1:
-        fail = "fails" if len(names) == 2 else "fail"  # noqa: PLR2004 - one more
+        kinds = few((finding.rule.replace("_", " ") for finding in findings if finding.case in names[1:]), "kind")
+        fail = f"fail{'s' if len(names) == 2 else ''} ({kinds})"  # noqa: PLR2004 - one more
         yield f"{count_of(len(names) - 1, 'more case')} {fail if fails else 'without an answer'}"
 
 
@@ -124,7 +129,7 @@ def _fewer(clauses: list[str], noun: str) -> list[str]:
 
 def _of_run(finding: Finding, compared: Compared) -> str:
     if finding.rule is Rule.INCOMPARABLE and compared.mismatches:
-        return f"the runs cannot be compared, they differ in {', '.join(one.field for one in compared.mismatches)}"
+        return f"base and head differ in {', '.join(one.field for one in compared.mismatches)}"
     return finding.message
 
 
@@ -136,7 +141,7 @@ def _clauses(case: CaseComparison, findings: list[Finding]) -> Iterator[str]:
             continue
         pairs = (pair for pair in case.pairs if _rule_of(pair) is rule)
         yield from (
-            _WORSE[rule] + _effect(pair) for pair in sorted(pairs, key=lambda pair: (effect_rank(pair), -change_size(pair)))
+            _WORSE[rule] + _effect(pair, case) for pair in sorted(pairs, key=lambda pair: (effect_rank(pair), -change_size(pair)))
         )
 
 
@@ -148,11 +153,13 @@ def _rule_of(pair: Pair) -> Rule | None:
     return Rule.POSSIBLE if pair.possible else by_verdict.get(pair.verdict)
 
 
-def _effect(pair: Pair) -> str:
-    """``step time 12.3 % slower (eager)``; counts, and what came from zero, by their values."""
+def _effect(pair: Pair, case: CaseComparison) -> str:
+    """``step time 12.3 % slower (eager)``; counts, and what came from zero, by their values. A case's only arm is not named."""
     by_value = pair.unit is Unit.COUNT or pair.speedup is None
-    effect = pair.reason if by_value else change(pair.speedup or 1.0, pair.unit, pair.better)
-    return f"{pair.title or pair.metric} {effect} ({pair.arm})"
+    by_words = f"from {pair.reason}" if _VALUES.match(pair.reason) else pair.reason
+    effect = by_words if by_value else change(pair.speedup or 1.0, pair.unit, pair.better)
+    arms = {*case.arms, *(one.arm for one in case.pairs), *(one.arm for one in case.parity)}
+    return f"{pair.title or pair.metric} {effect}{f' ({pair.arm})' if len(arms) > 1 else ''}"
 
 
 def _passed(compared: Compared, findings: tuple[Finding, ...]) -> str:
@@ -162,9 +169,9 @@ def _passed(compared: Compared, findings: tuple[Finding, ...]) -> str:
     clauses += [f"{count_of(accepted, 'change')} accepted"] if accepted else []
     verdicts = [finding.verdict for case in compared.cases for finding in case.parity]
     if verdicts and all(verdict.holds for verdict in verdicts):
-        clauses.append("loss parity holds")
+        clauses.append(f"losses match {_references(compared)}")
     elif verdicts:
-        clauses.append("loss parity broken, which the policy allows")
+        clauses.append(f"losses do not match {_references(compared)}, which the policy allows")
     learned = [case.learning.verdict for case in compared.cases if case.learning is not None]
     if learned and all(verdict.holds for verdict in learned):
         elsewhere = any(case.learning is not None and case.learning.from_another_start for case in compared.cases)
@@ -176,13 +183,19 @@ def _passed(compared: Compared, findings: tuple[Finding, ...]) -> str:
     return "; ".join(clauses)
 
 
+def _references(compared: Compared) -> str:
+    """The reference arm of the trainings, if they have the same one."""
+    named = {case.reference for case in compared.cases if case.parity}
+    return (named.pop() or "the reference") if len(named) == 1 else "the reference"
+
+
 def _possible(findings: list[Finding], cases: tuple[CaseComparison, ...]) -> str:
     """The largest change that may be one for the worse, and how many more there are."""
     named = {finding.case for finding in findings}
     found = [(case, pair) for case in cases if case.id in named for pair in case.pairs if _rule_of(pair) is Rule.POSSIBLE]
     case, pair = max(found, key=lambda item: change_size(item[1]))
     more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
-    return f"{labels(cases)[case.id]}: {_WORSE[Rule.POSSIBLE]}{_effect(pair)}{more}"
+    return f"{labels(cases)[case.id]}: {_WORSE[Rule.POSSIBLE]}{_effect(pair, case)}{more}"
 
 
 def _movement(compared: Compared, *, allowed: str) -> str:
@@ -194,7 +207,7 @@ def _movement(compared: Compared, *, allowed: str) -> str:
     counted = tally(compared.cases)
     if not counted.all:
         return "nothing compared"
-    better = f"{count_of(improved, 'metric')} improved, " if improved else ""
+    better = f", {count_of(improved, 'metric')} improved" if improved else ""
     if worse:
         words = f"{count_of(worse, 'metric')} worse{allowed}"
     elif counted.decided:
@@ -202,7 +215,7 @@ def _movement(compared: Compared, *, allowed: str) -> str:
         words = f"nothing regressed{of}"
     else:
         words = "nothing decided"
-    return f"{better}{words}" + (f", {counted.undecided} undecided ({_open_cases(compared.cases)})" if counted.undecided else "")
+    return f"{words}{better}" + (f", {counted.undecided} undecided ({_open_cases(compared.cases)})" if counted.undecided else "")
 
 
 def _open_cases(cases: tuple[CaseComparison, ...]) -> str:

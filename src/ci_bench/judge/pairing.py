@@ -377,13 +377,30 @@ def case_verdict(base: CaseResult | None, head: CaseResult, pairs: Sequence[Pair
     return worst, _worst_reason([pair for pair in judged if pair.verdict is worst])
 
 
+_DOING = {
+    "prepare": "preparing",
+    "size": "finding the batch size",
+    "verify": "verifying",
+    "seeds": "training over seeds",
+    "rounding": "measuring rounding",
+    "time": "timing",
+    "alone": "measuring one arm",
+    "run": "running",
+}
+"""The engine's stages in words."""
+
+
 def ending(result: CaseResult) -> str:
     """Describe how a case ended: ``timeout in train (inductor): no answer for 1800 s``."""
     word = result.status.value.replace("_", " ")
     if result.failure is None:
         return word
     arms = f" ({', '.join(result.failure.arms)})" if result.failure.arms else ""
-    return f"{word} in stage {result.failure.stage}{arms}: {result.failure.reason}"
+    return f"{word} {_while(result.failure.stage)}{arms}: {result.failure.reason}"
+
+
+def _while(stage: str) -> str:
+    return f"while {_DOING[stage]}" if stage in _DOING else f"in stage {stage}"
 
 
 def _worst_reason(pairs: Sequence[Pair]) -> str:

@@ -74,7 +74,7 @@ def _by_steps(evidence: ParityEvidence, run: Trace, masks: Masks) -> ParityFindi
 def _of_whole_batches(evidence: ParityEvidence, run: Trace, masks: Masks, twins: Twins) -> ParityFinding:
     compared = twins.compared()
     if compared < LEAST_STEPS or 2 * compared < twins.steps or twins.compared(STEPS) < LEAST_STEPS:
-        few = f"{compared} steps are too few: parity needs {LEAST_STEPS}"
+        few = f"parity needs {LEAST_STEPS} steps, and {compared} were compared"
         if twins.skipped:
             few = f"only {compared} of {twins.steps} steps have numbers ({twins.compared(STEPS)} of the first {STEPS})"
         detail = _joined(few, twins.short, twins.note)

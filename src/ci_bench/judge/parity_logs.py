@@ -62,7 +62,7 @@ def log_finding(evidence: ParityEvidence, run: Trace, masks: Masks, judge: Judge
         return _closed(hole, reference, run)
     matched = _match(reference, run)
     if len(matched.losses) < LEAST_STEPS:
-        detail = f"{len(matched.losses)} steps are too few: parity needs {LEAST_STEPS}"
+        detail = f"parity needs {LEAST_STEPS} steps, and {len(matched.losses)} were compared"
         stop = insufficient(_joined(detail, matched.short), len(matched.losses))
         return _closed(stopped(stop, run, masks=masks, tier=Tier.NUMERIC), reference, run)
     found = _over(evidence, reference, run, matched, lambda whole, one: judge(whole, one, masks))

@@ -334,7 +334,7 @@ def _why_not_compared(compared: Compared, ended_well: Sequence[CaseComparison]) 
         return "there is no baseline, so nothing was compared"
     if is_first(compared):
         names = few((short(case) for case in ended_well), "case")
-        return f"nothing to compare with yet: base has none of {count_of(len(ended_well), 'benchmark')} ({names})"
+        return f"nothing to compare with yet: {count_of(len(ended_well), 'new benchmark')} ({names})"
     if not any(case.base_status is not None for case in compared.cases):
         return "the baseline has no cases, so nothing was compared"
     if not any(case.base_status is not None and case.head_status is not None for case in compared.cases):

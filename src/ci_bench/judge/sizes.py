@@ -89,6 +89,8 @@ def _broken_accuracy(case: CaseComparison) -> str:
 def _failed_check(case: CaseComparison) -> str:
     failed = [check for check in case.checks if check.outcome is Outcome.FAIL and not check.informative]
     names = ", ".join(dict.fromkeys(check.name for check in failed))
+    if len(failed) == 1 and len(text := f"check {failed[0].name} failed: {failed[0].detail}") <= _LONGEST:
+        return text
     return f"check failed: {names}" if len(names) <= _LONGEST else f"{len(failed)} checks failed"
 
 

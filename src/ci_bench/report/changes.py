@@ -7,16 +7,27 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ci_bench.records.comparison import BESIDE_BASE, BaselineMode, CaseComparison, Comparison, Finding, Pair, Verdict, tally
+from ci_bench.records.comparison import (
+    BESIDE_BASE,
+    BaselineMode,
+    CaseComparison,
+    CommonShift,
+    Comparison,
+    Finding,
+    Pair,
+    Verdict,
+    tally,
+)
 from ci_bench.records.config import UNANSWERED, Rule, Severity
 from ci_bench.records.outputs import Sameness, format_factor
-from ci_bench.records.units import TIMES
+from ci_bench.records.results import Status
+from ci_bench.records.units import TIMES, relative_change
 from ci_bench.report import words
 from ci_bench.report.columns import Column, Columns, Kind, title_of
 from ci_bench.report.groups import Group, covered, groups, pair_of
 from ci_bench.report.once import once
 from ci_bench.report.rows import labels
-from ci_bench.report.text import UNKNOWN
+from ci_bench.report.text import UNKNOWN, from_to, percent
 from ci_bench.report.words import Mood, fine
 
 SHOWN = 10
@@ -35,6 +46,8 @@ _SUBJECTS: Mapping[Rule, str] = {
     Rule.IMPLAUSIBLE: "speedup",
 }
 """The subject of a finding that is not about one metric; the run of the case for all other rules."""
+_ENDINGS = frozenset({Rule.CASE_FAILED, Rule.CASE_SKIPPED, Rule.CASE_NOT_RUN})
+"""Rules of how a case ended, which base's end explains."""
 _CHECKS = frozenset({Rule.CHECK_FAILED, Rule.CHECK_UNKNOWN, Rule.CLOCK_DISAGREES, Rule.DISTURBED})
 
 
@@ -92,7 +105,8 @@ def changes(comparison: Comparison) -> tuple[Change, ...]:
     cases = {case.id: case for case in comparison.cases}
     loud = [one for one in comparison.judgement.findings if one.case in cases and one not in said]
     shown = [one for one in loud if one.severity is not Severity.NOTE or one.rule is Rule.ACCEPTED]
-    rows = [_of_finding(one, cases[one.case or ""], short) for one in shown]
+    shifts = [_of_shift(found, shift) for found in comparison.judgement.findings if (shift := _shift(found, comparison))]
+    rows = [*shifts, *(_of_finding(one, cases[one.case or ""], short) for one in shown)]
     worse = [_of_group(group, short) for group in alike if group.worse]
     better = [_of_group(group, short) for group in alike if not group.worse]
     in_group = {(case, pair.metric, pair.arm) for group in alike for case, pair in group.pairs}
@@ -143,7 +157,7 @@ def rest(comparison: Comparison) -> str:
     parts += _outputs(comparison)
     text = f"{'; '.join(parts)}." if parts else ""
     if unchanged and counted.resolution is not None and not counted.undecided:
-        text += f" Median detectable change: {fine(counted.resolution)}."
+        text += f" A change of {fine(counted.resolution)} would have been detected."
     return f"{text[0].upper()}{text[1:]}" if text else ""
 
 
@@ -155,7 +169,7 @@ def ruled_out(comparison: Comparison, case: CaseComparison) -> str:
     worse = next((pair for pair in case.pairs if pair.verdict.worse and not pair.detail and pair.unit in TIMES), None)
     if worse is None or comparison.mismatches or comparison.mode is not BaselineMode.PAIRED:
         return ""
-    parts = ["the machine (base and head were measured in turns on it)"]
+    parts = ["the machine (base and head took turns)"]
     if worse.noise is not None:
         parts.append(f"noise ({fine(worse.noise)} from launch to launch)")
     return f"not {', not '.join(parts)}"
@@ -190,9 +204,40 @@ def _of_finding(finding: Finding, case: CaseComparison, short: Mapping[str, str]
         label=short[case.id],
         subject=subject,
         arm=arm,
+        base=_status(case.base_status) if finding.rule in _ENDINGS else UNKNOWN,
+        head=_status(case.head_status) if finding.rule in _ENDINGS else UNKNOWN,
+        change=text,
+        finding=finding,
+    )
+
+
+def _status(status: Status | None) -> str:
+    return UNKNOWN if status is None else status.replace("_", " ")
+
+
+def _shift(finding: Finding, comparison: Comparison) -> CommonShift | None:
+    """The common shift that a finding is about, if it fails the run or warns."""
+    if finding.case is not None or finding.rule is not Rule.COMMON_SHIFT or finding.severity is Severity.NOTE:
+        return None
+    return next((shift for shift in comparison.shifts if shift.reason == finding.message), None)
+
+
+def _of_shift(finding: Finding, shift: CommonShift) -> Change:
+    """The row of a suite whose times moved together."""
+    low, high = 1 / shift.interval.high - 1, 1 / shift.interval.low - 1
+    spread = from_to(min(abs(low), abs(high)), max(abs(low), abs(high)), percent) if low * high > 0 else ""
+    relative = 1 / shift.speedup - 1
+    change = f"{relative_change(relative)} {'slower' if relative > 0 else 'faster'}"
+    return Change(
+        mood=Mood.BAD if finding.severity is Severity.FAIL else Mood.UNSURE,
+        word=finding.rule.replace("_", " "),
+        case=None,
+        label=shift.suite,
+        subject=f"{shift.metrics:,} times together",
+        arm="",
         base=UNKNOWN,
         head=UNKNOWN,
-        change=text,
+        change=f"{change} ({spread})" if spread else change,
         finding=finding,
     )
 
@@ -202,7 +247,7 @@ def _parted(finding: Finding, case: CaseComparison) -> tuple[str, str, str]:
     if finding.rule in _CHECKS:
         for check in case.checks:
             if finding.message == f"{check.name} ({check.arm}): {check.detail}":
-                return f"check {check.name}", _arm(check.arm, case), check.detail
+                return check.name, _arm(check.arm, case), check.detail
     arm, colon, text = finding.message.partition(": ")
     if finding.rule in _SUBJECTS and colon and arm in {*case.arms, BESIDE_BASE, *(one.arm for one in case.parity)}:
         return _SUBJECTS[finding.rule], "" if arm == BESIDE_BASE else _arm(arm, case), text
@@ -224,7 +269,8 @@ def _numeric(rule: Rule, arm: str | None, case: CaseComparison) -> str:
     if last and last != first:
         parts.append(f"by {last} at the end")
     if scores and math.isfinite(max(scores)):
-        parts.append(f"up to {format_factor(max(scores))} times what rounding explains")
+        limit = "" if found.limit is None else f" (limit {found.limit:g})"
+        parts.append(f"up to {format_factor(max(scores))} times what rounding explains{limit}")
     return ", ".join(parts)
 
 
@@ -233,7 +279,7 @@ def _arm(arm: str, case: CaseComparison) -> str:
 
 
 def _of_pair(pair: Pair, case: CaseComparison, label: str, *, mood: Mood, word: str, finding: Finding | None = None) -> Change:
-    base, head = (words.side(side, pair) for side in (pair.base, pair.head))
+    base, head = words.sides(pair)
     spread = words.change_interval(pair)
     change = words.change(pair) if pair.base and pair.head else UNKNOWN
     if change == UNKNOWN:
@@ -266,7 +312,7 @@ def _of_group(group: Group, short: Mapping[str, str]) -> Change:
         arm=group.arm if group.several_arms else "",
         base=UNKNOWN,
         head=UNKNOWN,
-        change=f"{group.change} in {group.extent}",
+        change=group.change,
     )
 
 

@@ -9,6 +9,7 @@ looks in `cells`, the escaping in `text`.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TypeVar
 
 from ci_bench.records.comparison import CaseComparison, Comparison, Finding, Side
@@ -54,6 +55,8 @@ class Block:
     tail: str = ""
     between: str = "\n"
     more: int = 0
+    inner: bool = False
+    """It stands behind the line to click on that all details share."""
 
     @property
     def text(self) -> str:
@@ -156,7 +159,7 @@ def changed(rows: Sequence[Change], number: int, *, room: int | None) -> Block:
     """The table of what changed: its first rows, of `number` in all."""
     block = drawn("changes", CHANGES, rows, room=room)
     more = number - len(rows)
-    tail = f"\n\n… and {more:,} more, folded below." if more else ""
+    tail = f"\n\n… and {more:,} more under “More changes”." if more else ""
     return replace(block, tail=tail) if block.rows else Block(name=block.name, rows=())
 
 
@@ -366,6 +369,7 @@ def _looked_up(environment: Environment, field: str) -> str:
     return cells.fact(field, facts[field]) if field in facts else UNKNOWN
 
 
+_OPENING, _CLOSING = "<details>\n<summary>All results, how sure they are, and how to run them again</summary>", "</details>"
 LARGEST_PART = 2_500_000
 """Characters of a part of report.md: nobody reads more, and to write it took as long as to judge it."""
 _SHOWN_FINDINGS, _SHOWN_MISMATCHES, _EXPLAINED = 3, 5, 2
@@ -387,7 +391,7 @@ def render_comment(comparison: Comparison, *, marker: str | None = None, limit: 
     if units(whole) <= limit:
         return whole
     worst_note = cuts(blocks, [Block(name=block.name, rows=()) for block in blocks])
-    fixed = units(_page(top, [], f"{worst_note}\n\n{bottom}"))
+    fixed = units(_page(top, [], f"{_OPENING}{_CLOSING}\n\n\n\n{worst_note}\n\n{bottom}"))
     kept = fit(blocks, limit - fixed)
     return _page(top, kept, f"{cuts(blocks, kept)}\n\n{bottom}")
 
@@ -422,6 +426,9 @@ def _blocks(comparison: Comparison, *, room: int | None, full: bool = False) -> 
         line("next step", _next(comparison)),
         _summarised(drawn("changes", CHANGES, rows[len(shown) :], room=room), "More changes"),
         findings(comparison, room=room),
+        logs(comparison, lines=None if full else _SHOWN_LOG_LINES, room=room),
+    ]
+    details = [
         how_sure(comparison),
         main(comparison, room=room),
         unclear(comparison, room=room),
@@ -434,17 +441,18 @@ def _blocks(comparison: Comparison, *, room: int | None, full: bool = False) -> 
         checks(comparison, room=room),
         notes(comparison, room=room),
         environment(comparison),
-        logs(comparison, lines=None if full else _SHOWN_LOG_LINES, room=room),
         reproduce(comparison, room=room),
     ]
-    return [*blocks, facts(comparison)] if full else blocks
+    return [*blocks, *details, facts(comparison)] if full else [*blocks, *(replace(one, inner=True) for one in details)]
 
 
 def _page(top: str, blocks: Sequence[Block], bottom: str) -> str:
     pieces = [top]
-    for block in blocks:
-        if block.rows:
+    for first, own in groupby((block for block in blocks if block.rows), key=lambda block: block.inner):
+        pieces += [f"\n\n{_OPENING}"] if first else []
+        for block in own:
             pieces += ["\n\n", *block.pieces()]
+        pieces += [f"\n\n{_CLOSING}"] if first else []
     return "".join([*pieces, "\n\n", bottom, "\n"])
 
 
@@ -470,7 +478,8 @@ def _baseline(comparison: Comparison) -> str:
 
 
 def _bottom(comparison: Comparison) -> str:
-    parts = [*_machine(comparison.head), _commits(comparison), f"ci-bench {code(comparison.tool_version)}"]
+    machine = [] if comparison.mismatches else _machine(comparison.head)
+    parts = [*machine, _commits(comparison), f"ci-bench {code(comparison.tool_version)}"]
     return f"<sub>{' · '.join(parts)}</sub>"
 
 

@@ -14,17 +14,17 @@ from ci_bench.records.config import Rule, Severity
 from ci_bench.report.rows import worst_first
 
 MEASURE_BASE = "Run ci-bench on the base branch with the same configuration and pass its results.json as --baseline."
-IN_TURNS = "Use baseline: paired. Runs taken at different times are not directly comparable."
+IN_TURNS = "Check with baseline: paired before you act. The two runs are from different times, and the machine may have changed."
 SAME_PLACE = (
-    "Measure base and head on the same machine, then compare again. If the difference is intended, list its fields in"
-    " policy.compare_across (compare: --across FIELD)."
+    "Measure base and head on the same machine, then compare again. If the difference is what you want to measure, list its"
+    " fields in policy.compare_across, or give them as --across to ci-bench compare."
 )
-NEXT_TIME = "Nothing to do: once base has these benchmarks, the next gate compares them."
+NEXT_TIME = "Nothing to do. Once these benchmarks are merged, the next pull request is compared with them."
 SET_UP = "Fix setup.commands or the build; the full log is in setup/ of the output folder."
 MORE_TIME = "Raise the budget (--budget, run.budget_s), or measure fewer cases (--filter)."
 _NOT_MEASURED = {(Rule.CASE_FAILED, True): SET_UP, (Rule.UNDECIDED, False): MORE_TIME}
 """Advice by the first finding's rule, and by whether it is of the whole run."""
-_AGAIN = "Run this case again:"
+_AGAIN = "Reproduce the worst case:"
 _OF_PLANS = frozenset({Rule.CASE_REMOVED, Rule.CASE_REDUCED})
 """Rules of what was planned: measuring again answers nothing."""
 

@@ -122,6 +122,19 @@ def quantity(value: float | None, unit: Unit) -> str:
     return _scaled(value, UNITS[unit].sizes, step=1000) if form is None else form(value)
 
 
+def alike(base: float, head: float, unit: Unit) -> tuple[str, str]:
+    """Two values less than ten times apart in one unit, the smaller one's: ``997 µs`` and ``1,150 µs``."""
+    shown = quantity(base, unit), quantity(head, unit)
+    ends = [text.rpartition(" ")[2] for text in shown]
+    low, high = sorted((abs(base), abs(head)))
+    if UNKNOWN in shown or ends[0] == ends[1] or not 0 < high < _ALIKE * low:
+        return shown
+    name = ends[abs(base) > abs(head)]
+    scale = next((scale for scale, known in UNITS[unit].sizes if known == name), None)
+    return shown if scale is None else (f"{_digits(base / scale)} {name}", f"{_digits(head / scale)} {name}")
+
+
+_ALIKE = 10
 _FORMS: dict[Unit, Callable[[float | None], str]] = {
     Unit.SECONDS: seconds,
     Unit.BYTES: bytes_,

@@ -23,7 +23,7 @@ from ci_bench.records.comparison import (
 from ci_bench.records.outputs import OutputsFinding, Sameness
 from ci_bench.records.results import Check, Outcome, Unit
 from ci_bench.records.units import UNITS, relative_change, worse_and_better
-from ci_bench.report.text import UNKNOWN, count, from_to, interval, joined, percent, quantity, ratio
+from ci_bench.report.text import UNKNOWN, alike, count, from_to, interval, joined, percent, quantity, ratio
 
 
 class Mood(IntEnum):
@@ -104,12 +104,19 @@ def side(summary: Summary | None, pair: Pair) -> str:
     return quantity(summary.figure if summary else None, pair.unit)
 
 
+def sides(pair: Pair) -> tuple[str, str]:
+    """The figures of base and head, in one unit if they are close."""
+    if pair.base is None or pair.head is None:
+        return side(pair.base, pair), side(pair.head, pair)
+    return alike(pair.base.figure, pair.head.figure, pair.unit)
+
+
 def both_sides(pair: Pair) -> str:
     """``133 → 144 ms``; one figure where only one side has it."""
-    base, head = (quantity(side.figure, pair.unit) if side else None for side in (pair.base, pair.head))
-    if base and head:
+    base, head = sides(pair)
+    if pair.base and pair.head:
         return joined(base, " → ", head)
-    return head or base or UNKNOWN
+    return head if pair.head else base
 
 
 def change(pair: Pair) -> str:
@@ -125,12 +132,18 @@ def change(pair: Pair) -> str:
 
 
 def change_interval(pair: Pair) -> str:
-    """The interval of the change, from the interval of the speedup: ``+7.4 to +9.1 %``."""
+    """The interval of the change, from the interval of the speedup: ``−0.4 to +1.1 %``.
+
+    Of a metric that changed it is as ``change`` words it: ``7.4 to 9.1 %`` slower or faster.
+    """
     bounds = pair.interval
     if bounds is None or bounds.low <= 0 or bounds.high <= 0:
         return UNKNOWN
     ends = (bounds.low, bounds.high) if _grows_with_speedup(pair) else (1 / bounds.high, 1 / bounds.low)
-    return from_to(ends[0] - 1, ends[1] - 1, _signed)
+    low, high = ends[0] - 1, ends[1] - 1
+    if pair.verdict.moved and low * high > 0:
+        return from_to(min(abs(low), abs(high)), max(abs(low), abs(high)), percent)
+    return from_to(low, high, _signed)
 
 
 def speedup(found: ArmSpeedup) -> str:
