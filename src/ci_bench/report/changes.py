@@ -4,6 +4,7 @@ Owns the choice of rows, the sentence on the rest, and what was ruled out under 
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -46,7 +47,7 @@ _SUBJECTS: Mapping[Rule, str] = {
     Rule.IMPLAUSIBLE: "speedup",
 }
 """The subject of a finding that is not about one metric; the run of the case for all other rules."""
-_ENDINGS = frozenset({Rule.CASE_FAILED, Rule.CASE_SKIPPED, Rule.CASE_NOT_RUN})
+_ENDINGS = frozenset({Rule.CASE_FAILED, Rule.CASE_SKIPPED, Rule.CASE_NOT_RUN, Rule.CASE_REMOVED})
 """Rules of how a case ended, which base's end explains."""
 _CHECKS = frozenset({Rule.CHECK_FAILED, Rule.CHECK_UNKNOWN, Rule.CLOCK_DISAGREES, Rule.DISTURBED})
 
@@ -145,7 +146,8 @@ def rest(comparison: Comparison) -> str:
     """Describe everything without a row: ``12 other cases unchanged; outputs match base.``; empty if there is nothing."""
     if comparison.base is None:
         return ""
-    shown = {row.case.id for row in changes(comparison) if row.case is not None}
+    shown_rows = changes(comparison)
+    shown = {row.case.id for row in shown_rows if row.case is not None}
     shown |= {case for group in groups(comparison) for case, _ in group.pairs}
     others = [case for case in comparison.cases if case.id not in shown]
     counted = tally(comparison.cases)
@@ -153,7 +155,10 @@ def rest(comparison: Comparison) -> str:
     parts = []
     if unchanged:
         word = "other case" if shown else "case"
-        parts.append(f"{unchanged:,} {word}{'' if unchanged == 1 else 's'} unchanged")
+        beyond = (
+            " beyond the common shift" if any(row.finding and row.finding.rule is Rule.COMMON_SHIFT for row in shown_rows) else ""
+        )
+        parts.append(f"{unchanged:,} {word}{'' if unchanged == 1 else 's'} unchanged{beyond}")
     parts += _outputs(comparison)
     text = f"{'; '.join(parts)}." if parts else ""
     if unchanged and counted.resolution is not None and not counted.undecided:
@@ -233,7 +238,7 @@ def _of_shift(finding: Finding, shift: CommonShift) -> Change:
         word=finding.rule.replace("_", " "),
         case=None,
         label=shift.suite,
-        subject=f"{shift.metrics:,} times together",
+        subject=f"{shift.metrics:,} timings together",
         arm="",
         base=UNKNOWN,
         head=UNKNOWN,
@@ -250,8 +255,12 @@ def _parted(finding: Finding, case: CaseComparison) -> tuple[str, str, str]:
                 return check.name, _arm(check.arm, case), check.detail
     arm, colon, text = finding.message.partition(": ")
     if finding.rule in _SUBJECTS and colon and arm in {*case.arms, BESIDE_BASE, *(one.arm for one in case.parity)}:
-        return _SUBJECTS[finding.rule], "" if arm == BESIDE_BASE else _arm(arm, case), text
+        return _SUBJECTS[finding.rule], "" if arm == BESIDE_BASE else _arm(arm, case), _SAID.sub("", text)
     return _SUBJECTS.get(finding.rule, RUN), "", finding.message
+
+
+_SAID = re.compile(r"^(differs from base|insufficient data): ")
+"""Beginnings of a text that the verdict's word says already."""
 
 
 def _numeric(rule: Rule, arm: str | None, case: CaseComparison) -> str:
