@@ -252,7 +252,7 @@ def explained() -> Documents:
 
     def build(side):
         slower = 1.051 if side == HEAD else 1.0
-        missing = Profile(arm="inductor", step_s=None, steps=0, rows=(), unknown="it took more than 90 s")
+        missing = Profile(arm="inductor", step_s=None, steps=0, rows=(), unknown="profiling took more than 90 s")
         yield row(REVIEWS, *times(side, 0.215, 0.133 * slower), profiles=(profile(side),))
         yield row(HALF, *times(side, 0.03, 0.0214 * slower), profiles=(missing,))
 

@@ -471,7 +471,7 @@ def explained() -> Comparison:
         new_kernels=("triton_poi_fused_add_0",),
         gone_kernels=("triton_poi_fused_add_mul_0",),
     )
-    unknown = Cause(arm="inductor", slower=True, unknown="head: it took more than 90 s, its share of run.explain_s")
+    unknown = Cause(arm="inductor", slower=True, unknown="head: profiling took more than 90 s, its share of run.explain_s")
     return comparison(
         case(
             REVIEWS,

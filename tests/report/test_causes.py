@@ -22,6 +22,7 @@ from ci_bench.report.charts.values import Material
 from ci_bench.report.html.icicles import icicle
 from ci_bench.report.html.report import render_html
 from ci_bench.report.markdown import render_comment
+from ci_bench.report.next_step import next_step
 from ci_bench.report.terminal import print_comparison
 
 
@@ -38,6 +39,15 @@ def test_the_first_screen_names_the_first_cause_and_what_was_ruled_out() -> None
     assert line.endswith("not the machine (base and head took turns), not noise (0.41 % from launch to launch)")
 
 
+def test_the_next_step_names_the_line_of_the_largest_part() -> None:
+    value = explained()
+    known = next_step(value)
+    unknown = next_step(replace(value, cases=tuple(replace(case, causes=()) for case in value.cases)))
+    assert known is not None
+    assert known.text == "Look at model.py:42, then reproduce the case:"
+    assert unknown == replace(known, text="Reproduce the worst case:")
+
+
 def test_the_comment_names_the_first_three_under_the_first_finding_of_the_case() -> None:
     comment = render_comment(explained())
     (line,) = lines_of(comment, "slower in")
@@ -51,7 +61,7 @@ def test_the_comment_names_the_first_three_under_the_first_finding_of_the_case()
     for word in ("new graph break: Data-dependent branching at `model.py:12`", "`aten::clone` (+16.0 MiB) at `model.py:42`"):
         assert len(lines_of(comment, word)) == 1
     (unknown,) = lines_of(comment, "not explained")
-    assert unknown.endswith("head: it took more than 90 s, its share of run.explain\\_s")
+    assert unknown.endswith("head: profiling took more than 90 s, its share of run.explain\\_s")
 
 
 def test_what_is_slow_by_a_layout_says_whose_line_it_is() -> None:

@@ -1,7 +1,9 @@
 """What stands before the first fold: verdict, worst finding, case, size and a next step that works when pasted."""
 
+import math
 import re
 import shlex
+from dataclasses import replace
 
 import pytest
 from endings import BUILDERS, compared
@@ -14,6 +16,7 @@ from ci_bench.records.comparison import RunVerdict
 from ci_bench.records.config import DEFAULT_SEVERITIES, Floor, Policy, Rule, Severity, SuitePolicy
 from ci_bench.report.cells import ICONS
 from ci_bench.report.markdown import render_comment
+from ci_bench.report.next_step import next_step
 from ci_bench.report.rows import labels
 from ci_bench.report.words import Mood
 
@@ -134,3 +137,12 @@ def test_a_comment_that_is_too_large_is_noticed():
     wide = "| a | b | c | d | e | f | g | h |\n" + "| --- " * 8 + "|\n"
     assert excess(wide)[0].startswith("8 columns")
     assert excess("x\n" * 26) == ["26 lines"]
+
+
+def test_the_next_step_of_open_metrics_is_the_number_of_launches_that_decides_them():
+    value = compared("undecided")
+    launches = max(pair.needed for case in value.cases for pair in case.pairs if pair.needed is not None)
+    assert f"Allow {math.ceil(launches)} launches (run.max_launches" in next_step(value).text
+
+    hopeless = tuple(replace(case, pairs=tuple(replace(pair, needed=None) for pair in case.pairs)) for case in value.cases)
+    assert "raise the threshold" in next_step(replace(value, cases=hopeless)).text

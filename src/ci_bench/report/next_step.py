@@ -5,16 +5,17 @@ Nothing after a pass.
 Text may hold names from the document, so renderers escape it; the command is a line for a shell.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from ci_bench.records.comparison import BaselineMode, CaseComparison, Comparison, Finding, RunVerdict
+from ci_bench.records.comparison import BaselineMode, CaseComparison, Comparison, Finding, RunVerdict, Verdict
 from ci_bench.records.config import Rule, Severity
 from ci_bench.report.rows import worst_first
 
 MEASURE_BASE = "Run ci-bench on the base branch with the same configuration and pass its results.json as --baseline."
-IN_TURNS = "Check with baseline: paired before you act. The two runs are from different times, and the machine may have changed."
+IN_TURNS = "Before you act, measure again with the setting baseline: paired, by which base and head take turns on one machine."
 SAME_PLACE = (
     "Measure base and head on the same machine, then compare again. If the difference is what you want to measure, list its"
     " fields in policy.compare_across, or give them as --across to ci-bench compare."
@@ -40,8 +41,6 @@ _BY_RULE: Mapping[Rule, str] = {
     Rule.NARROWED: "Measure everything in the configuration, or allow less with policy.severities.narrowed.",
     Rule.CASES_UNDECLARED: "Declare the cases: ci-bench list --declare prints what to write.",
     Rule.COMMON_SHIFT: IN_TURNS,
-    Rule.POSSIBLE: "Increase run.launches, or stop other work on the machine.",
-    Rule.UNDECIDED: "Increase run.launches, or stop other work on the machine.",
 }
 
 
@@ -64,10 +63,30 @@ def next_step(comparison: Comparison) -> NextStep | None:
     told = any(found.case is not None and found.rule not in _OF_PLANS for found in loud[:1])
     worst = _worst_reproducible(comparison) if told else None
     if worst is not None and judgement.verdict is RunVerdict.FAILED:
-        return NextStep(text=_AGAIN, command=worst.reproduce or "")
+        place = _place(worst)
+        return NextStep(text=f"Look at {place}, then reproduce the case:" if place else _AGAIN, command=worst.reproduce or "")
+    if any(found.rule in {Rule.POSSIBLE, Rule.UNDECIDED} for found in loud):
+        return NextStep(text=_more_launches(comparison))
     return next((NextStep(text=_BY_RULE[found.rule]) for found in loud if found.rule in _BY_RULE), None) or NextStep(
         text="The findings below say what to do."
     )
+
+
+def _place(case: CaseComparison) -> str:
+    """The line of head's code that the largest part of a regression comes from; empty if unknown."""
+    blamed = (cause for cause in case.causes if (cause.slower or cause.larger) and not cause.unknown)
+    parts = sorted((part for cause in blamed for part in cause.parts if part.change_s > 0), key=lambda part: -part.change_s)
+    return next((place for part in parts[:1] for place in part.places), "")
+
+
+def _more_launches(comparison: Comparison) -> str:
+    """The number of launches that decides the open metrics, where any does."""
+    pairs = [pair for case in comparison.cases for pair in case.pairs if pair.verdict is Verdict.INCONCLUSIVE and not pair.detail]
+    needed = [pair.needed for pair in pairs if pair.needed is not None]
+    if pairs and not needed:
+        return "Stop other work on the machine, or raise the threshold: more launches would not decide it."
+    allow = f"Allow {math.ceil(max(needed)):,} launches" if needed else "Allow more launches"
+    return f"{allow} (run.max_launches, or run.launches if sampling is fixed), or stop other work on the machine."
 
 
 def _in_the_way(comparison: Comparison, loud: Sequence[Finding]) -> str:
