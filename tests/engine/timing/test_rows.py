@@ -114,6 +114,11 @@ class Slowly(Rows):
 
     spared, writes = 0, 0
 
+    def refresh(self, seed, **fields):
+        fresh = super().refresh(seed, **fields)
+        time.sleep(LONG_S)
+        return fresh
+
     def alter(self, seed, *, shaken=0, whole=False):
         write = super().alter(seed, shaken=shaken, whole=whole)
         self.writes += 1
