@@ -67,6 +67,20 @@ def test_a_function_is_left_out_by_its_average_or_its_sum_and_a_file_keeps_its_q
     ]
 
 
+def test_what_takes_long_is_left_to_the_night_but_for_its_quickest():
+    took = {
+        "tests/a.py::test_one": 0.1,
+        "tests/a.py::test_long": 50.0,
+        **{f"tests/a.py::test_many[{number}]": 12.0 + number for number in range(3)},
+        "tests/c.py::test_alone": 100.0,
+    }
+    assert [*choose_tests.late(took)] == [
+        "tests/a.py::test_long | tests/a.py::test_one",
+        "tests/a.py::test_many | tests/a.py::test_many[0]",
+        "tests/a.py::test_many | tests/a.py::test_many[1]",
+    ]
+
+
 def test_a_test_is_named_as_pytest_names_it():
     names = {"tests.a.test_b": "tests/a/test_b.py::test_x[1]", "tests.a.test_b.TestC": "tests/a/test_b.py::TestC::test_x[1]"}
     for classname, name in names.items():

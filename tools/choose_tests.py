@@ -4,6 +4,10 @@ Run as ``python tools/choose_tests.py DURATIONS.xml… > tests/thorough.txt``, o
 PYTEST_ARGS=--junitxml=DURATIONS.xml`` wrote, or `test` and `test-rest` each. A test function is left out, with all parameters,
 where one takes long on average, or all together do. Of a file that would be left out as a whole the quickest test stays, unless
 that takes long, too.
+
+With ``--nightly`` it prints lines for tests/nightly.txt: what `make test-rest` should leave to the night. Of a function whose
+parameters take long together, CI runs the quickest ones. A single test that takes long is left to the night if its file has
+another test that CI runs.
 """
 
 import sys
@@ -14,6 +18,8 @@ from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parents[1]
 LONG_S, LONG_TOGETHER_S, LONG_ALONE_S = 1.5, 15.0, 15.0
+NIGHTLY_S = 30.0
+"""What one function may take in CI, of those that `make test` leaves out."""
 HEAD = """\
 # What `make test` leaves to `make test-all`: test functions with the seconds that all their parameters took, and single tests to
 # keep all the same. Chosen by tools/choose_tests.py from measured durations; tests/test_thorough.py says what is stale.
@@ -22,8 +28,10 @@ HEAD = """\
 
 def main(paths: Sequence[str]) -> int:
     """Print the list."""
-    cases = [case for path in paths for case in ET.parse(path).iter("testcase")]  # noqa: S314 - our own test runs wrote them
-    sys.stdout.write(HEAD + "".join(f"{line}\n" for line in chosen({_name(case): float(case.get("time", 0)) for case in cases})))
+    cases = [case for path in paths if path != "--nightly" for case in ET.parse(path).iter("testcase")]  # noqa: S314 - our own
+    took = {_name(case): float(case.get("time", 0)) for case in cases}
+    lines = late(took) if "--nightly" in paths else (HEAD.rstrip(), *chosen(took))
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0
 
 
@@ -47,6 +55,33 @@ def chosen(took: Mapping[str, float]) -> Iterator[str]:
         quickest = min((test for test in took if test.startswith(f"{file}::")), key=took.__getitem__)
         if took[quickest] <= LONG_ALONE_S:
             yield f"keep {quickest}"
+
+
+def late(took: Mapping[str, float]) -> Iterator[str]:
+    """Lines on tests that took so many seconds, by node id: what is left to the night, and the test that CI runs in its place."""
+    functions: dict[str, dict[str, float]] = defaultdict(dict)
+    for test, seconds in took.items():
+        functions[test.partition("[")[0]][test] = seconds
+    for name, tests in sorted(functions.items()):
+        if sum(tests.values()) <= NIGHTLY_S:
+            continue
+        kept, left_s = list[str](), NIGHTLY_S
+        for test in sorted(tests, key=tests.__getitem__):
+            left_s -= tests[test]
+            if left_s >= 0:
+                kept.append(test)
+        if kept:
+            yield from (f"{name} | {test}" for test in kept)
+        elif instead := _instead(name, took):
+            yield f"{name} | {instead}"
+
+
+def _instead(name: str, took: Mapping[str, float]) -> str:
+    """The quickest other test of the file, unless that takes long as well."""
+    file = f"{name.partition('::')[0]}::"
+    others = [test for test in took if test.startswith(file) and test.partition("[")[0] != name]
+    quickest = min(others, key=took.__getitem__, default="")
+    return quickest if quickest and took[quickest] <= NIGHTLY_S else ""
 
 
 if __name__ == "__main__":

@@ -120,7 +120,8 @@ def _follow(task: Task, seat: Seat) -> Answer:
     assert task.stage is not None, "only a stage has ranks"  # noqa: S101
     from ci_bench.engine.timing.ranked import follow, join
 
-    device = join(seat, _select(task))
+    device = _select(task, seat)
+    join(seat, device)
     context = Context(
         device=device,
         scratch=Path(task.scratch),
@@ -153,14 +154,15 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
         return Answer(beside=compare(task.files, base=task.base_digest))
     if task.claims:
         return Answer(judged=judge(task.claims))
-    device = _select(task)
+    device = _select(task, seat)
     if task.case is None or task.stage is None or task.worker is None:
         return Answer(environment=probe_environment(device, task.options))
     stage, reference = task.stage, task.case.reference
     if seat is not None:
         from ci_bench.engine.timing.ranked import RankedWorkload, join
 
-        device, task = join(seat, device), replace(task, options=replace(task.options, cuda_graph=False))
+        join(seat, device)
+        task = replace(task, options=replace(task.options, cuda_graph=False))
 
     def tell(arm: str, done: int, total: int) -> None:
         channel.say(Answer(progress=Progress(arm=arm, done=done, total=total)))
@@ -211,9 +213,14 @@ def _note(task: Task) -> noted.Noted:
     return noted.current()
 
 
-def _select(task: Task) -> str:
-    """Make the task's device current, and refuse one whose times are meaningless."""
-    device = select_device(task.device, threads=task.options.threads)
+def _select(task: Task, seat: Seat | None = None) -> str:
+    """Make the task's device current, or the rank's own, and refuse one whose times are meaningless."""
+    wanted = task.device
+    if seat is not None:
+        from ci_bench.engine.timing.ranked import own_device
+
+        wanted = own_device(seat, wanted)
+    device = select_device(wanted, threads=task.options.threads)
     refuse_blocking_launches(device, os.environ)
     return device
 

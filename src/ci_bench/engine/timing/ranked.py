@@ -45,26 +45,31 @@ SIZES = {
 """Bytes of an element, by the profiler's name of its type."""
 
 
-def join(seat: Seat, device: str) -> str:
-    """Meet the other ranks. Returns the device of this one.
+def own_device(seat: Seat, wanted: str) -> str:
+    """Return the device of one rank, before it has a context on any GPU: each rank takes a GPU of its own.
 
     Raises:
         Unsupported: there are fewer GPUs than ranks.
     """
-    kind = device.partition(":")[0]
-    if kind == "cuda":
-        if (there := torch.cuda.device_count()) < seat.count:
-            raise Unsupported(f"{seat.count} processes need as many GPUs, and torch sees {there} here")
-        torch.cuda.set_device(seat.rank)
-        device = f"cuda:{seat.rank}"
+    there = 0 if wanted == "cpu" else torch.cuda.device_count()
+    if wanted == "cpu" or (wanted == "auto" and not there):
+        return "cpu"
+    if there < seat.count:
+        raise Unsupported(f"{seat.count} processes need as many GPUs, and torch sees {there} here")
+    return f"cuda:{seat.rank}"
+
+
+def join(seat: Seat, device: str) -> None:
+    """Meet the other ranks, each on its device."""
+    gpu = None if device == "cpu" else torch.device(device)
     torch.distributed.init_process_group(
-        "nccl" if kind == "cuda" else "gloo",
+        "gloo" if gpu is None else "nccl",
         store=FileStore(str(seat.folder / "store"), seat.count),
         rank=seat.rank,
         world_size=seat.count,
         timeout=timedelta(seconds=seat.patience_s),
+        device_id=gpu,
     )
-    return device
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
