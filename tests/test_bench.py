@@ -1,6 +1,7 @@
 """The device of one run: held before anything touches it, and the one that was meant."""
 
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -55,6 +56,16 @@ def test_the_configured_device_is_held_before_anything_touches_it(held, made, ke
     """In the folder that the environment names, which containers of one host share."""
     with made.hold():
         assert held == [(key, "/locks")]
+    assert held == []
+
+
+@pytest.mark.parametrize(("name", "keys"), [("auto", "GPUs of both"), ("cpu", "the CPU")])
+def test_the_gpus_of_all_ranks_are_held(held, name, keys):
+    pair = replace(ONE, cards=(*ONE.cards, replace(ONE.cards[0], uuid=f"{UUID}-2")))
+    made = replace(device(pair, name=name), processes=2)
+    both = sorted([gpu_key(UUID), gpu_key(f"{UUID}-2")])
+    with made.hold():
+        assert [key for key, _ in held] == (both if keys == "GPUs of both" else [cpu_key()])
     assert held == []
 
 

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -138,6 +138,7 @@ class Bench:
             environ=self.environ,
             gpus=vendors.look(),
             calibrations=calibrations,
+            processes=max((stage.processes for suite, case in self.plan for stage in suite.stages(case)), default=1),
         )
 
     def _attachments(self, sides: Sequence["Side"], *, clear: bool) -> "Mapping[SideName, Attachments]":
@@ -232,8 +233,9 @@ class Bench:
 class Device:
     """The device of one run: held from before anything touches it, looked at, and watched.
 
-    `on_gpu` says whether the plan computes with torch; `gpus` are those of this machine, by vendor. `held` is the key of the lock
-    that is held. `calibrations` are what is known of machines' noise.
+    `on_gpu` says whether the plan computes with torch; `gpus` are those of this machine, by vendor. `held` are the keys of the
+    locks that are held. `calibrations` are what is known of machines' noise. `processes` is the largest number of processes of a
+    case: on GPUs each has its own.
     """
 
     options: "RunOptions"
@@ -241,20 +243,26 @@ class Device:
     environ: Mapping[str, str]
     gpus: "tuple[Cards, ...]"
     calibrations: "NoiseFolder | None" = None
-    held: str | None = None
+    processes: int = 1
+    held: frozenset[str] = frozenset()
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Hold the configured device, where the parent can know which that is.
+        """Hold the configured device and those of all ranks, where the parent can know which they are.
 
         Raises:
             DeviceBusy: another run measures on it, for longer than `run.lock_timeout_s`.
         """
-        from ci_bench.engine.machine.devices import configured_key
+        from ci_bench.engine.machine.devices import configured_key, keys_of_ranks
+        from ci_bench.engine.machine.lock import cpu_key
 
         key = configured_key(self.options.device, self.gpus, self.environ, on_gpu=self.on_gpu)
-        with self._lock(key) if key else nullcontext():
-            self.held = key
+        on_cpu = key == cpu_key() or self.options.device == "cpu"
+        shared = () if on_cpu else keys_of_ranks(self.gpus, self.environ, processes=self.processes)
+        with ExitStack() as stack:
+            for one in sorted({*shared, *([key] if key else [])}):  # in one order, so that two runs never wait for each other
+                stack.enter_context(self._lock(one))
+                self.held |= {one}
             yield
 
     def refuse(self, environment: "Environment") -> str:
@@ -283,7 +291,7 @@ class Device:
 
         with ExitStack() as stack:
             key = device_key(environment, self.gpus)
-            if key != self.held:
+            if key not in self.held:
                 stack.enter_context(self._lock(key))
             uuid = environment.condition.get("gpu_uuid")
             monitor = open_monitor(str(environment.identity.get("device")), uuid if isinstance(uuid, str) else None)

@@ -31,6 +31,18 @@ def configured_key(device: str, gpus: Sequence[Cards], environ: Mapping[str, str
     return gpu_key(visible[number], gpus) if number < len(visible) else None
 
 
+def keys_of_ranks(gpus: Sequence[Cards], environ: Mapping[str, str], *, processes: int) -> tuple[str, ...]:
+    """Return the keys of the locks of the GPUs that so many processes take, one each, in the order to lock them in.
+
+    Empty for one process, on the CPU, or if only a worker will know.
+    """
+    here = [cards for cards in gpus if cards.seen()]
+    if processes < 2 or len(here) != 1 or not here[0].cards:  # noqa: PLR2004 - ranks are several
+        return ()
+    visible = here[0].vendor.visible(here[0], environ) or ()
+    return tuple(sorted(gpu_key(uuid, gpus) for uuid in visible[:processes]))
+
+
 def refusal(
     environment: Environment, gpus: Sequence[Cards], environ: Mapping[str, str], *, device: str, required: str = ""
 ) -> str:
