@@ -235,7 +235,7 @@ class Device:
 
     `on_gpu` says whether the plan computes with torch; `gpus` are those of this machine, by vendor. `held` are the keys of the
     locks that are held. `calibrations` are what is known of machines' noise. `processes` is the largest number of processes of a
-    case: on GPUs each has its own.
+    case; each takes one GPU.
     """
 
     options: "RunOptions"
