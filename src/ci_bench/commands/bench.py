@@ -260,7 +260,7 @@ class Device:
         on_cpu = key == cpu_key() or self.options.device == "cpu"
         shared = () if on_cpu else keys_of_ranks(self.gpus, self.environ, processes=self.processes)
         with ExitStack() as stack:
-            for one in sorted({*shared, *([key] if key else [])}):  # in one order, so that two runs never wait for each other
+            for one in sorted({*shared, *([key] if key else [])}):  # one order, or two runs could wait for each other
                 stack.enter_context(self._lock(one))
                 self.held |= {one}
             yield
