@@ -55,6 +55,7 @@ CONTENTS = {
         "Security": "docs/security",
     },
     "Internals": {
+        "The judge in full": "docs/internals/judging",
         "Measurements": "docs/internals/measurements",
         "Reliability": "docs/internals/reliability",
         "Guards": "docs/internals/guards",
