@@ -56,6 +56,7 @@ CONTENTS = {
     },
     "Internals": {
         "The judge in full": "docs/internals/judging",
+        "How suites verify": "docs/internals/suites",
         "Measurements": "docs/internals/measurements",
         "Reliability": "docs/internals/reliability",
         "Guards": "docs/internals/guards",

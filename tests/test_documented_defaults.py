@@ -24,7 +24,7 @@ WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 8: "eight", 10: "
 SEVERITY_WORDS = {Severity.FAIL: "a failure", Severity.WARN: "a warning", Severity.NOTE: "a note"}
 
 JUDGING, GITHUB, README = "docs/judging.md", "docs/github.md", "README.md"
-STATISTICS = "docs/internals/judging.md"
+STATISTICS, SUITES = "docs/internals/judging.md", "docs/internals/suites.md"
 SCREENS = "docs/internals/adr/0008-a-saved-baseline-screens.md"
 POLICY, RUN = "ci_bench.records.config", "ci_bench.records.config"
 LOSSES = "ci_bench.suites.torchbench.quantization:LIMITS"
@@ -169,9 +169,9 @@ COMPUTED = [
     Claim(
         "docs/suites/transformers.md", "A file holds {} of", "ci_bench.suites.transformers.process_memory:MOST_BYTES", megabytes
     ),
-    Claim("docs/suites/torchbench.md", "({} in fp32,", f"{NUMERICS}:MULTIPLIER_FP32"),
-    Claim("docs/suites/torchbench.md", "in fp32, {} in narrower formats)", f"{NUMERICS}:MULTIPLIER"),
-    Claim("docs/suites/torchbench.md", "plus {} roundings of the tensor's", f"{NUMERICS}:ROUNDINGS"),
+    Claim(SUITES, "({} in fp32,", f"{NUMERICS}:MULTIPLIER_FP32"),
+    Claim(SUITES, "in fp32, {} in narrower formats)", f"{NUMERICS}:MULTIPLIER"),
+    Claim(SUITES, "plus {} roundings of the tensor's", f"{NUMERICS}:ROUNDINGS"),
     Claim("docs/suites/torchbench.md", "Up to {} is allowed for `int8weightonly`", f"{LOSSES}.int8weightonly"),
     Claim("docs/suites/torchbench.md", "{} for `int8dynamic`,", f"{LOSSES}.int8dynamic"),
     Claim("docs/suites/torchbench.md", "{} for `int4weightonly`, and on top", f"{LOSSES}.int4weightonly"),
