@@ -162,7 +162,7 @@ CLAIMS = [
 ]
 NUMERICS = "ci_bench.suites.numerics"
 COMPUTED = [
-    Claim("docs/suites/transformers.md", "distance from fp64, plus {} roundings", f"{NUMERICS}:ROUNDINGS"),
+    Claim(SUITES, "distance from fp64, plus {} roundings", f"{NUMERICS}:ROUNDINGS"),
     Claim("docs/plugins.md", "be off by {} times that", f"{NUMERICS}:MULTIPLIER"),
     Claim("docs/plugins.md", "times that ({} times in fp32,", f"{NUMERICS}:MULTIPLIER_FP32"),
     Claim("docs/plugins.md", "by {} roundings of the tensor's own size", f"{NUMERICS}:ROUNDINGS"),
