@@ -56,6 +56,7 @@ CONTENTS = {
     },
     "Internals": {
         "The judge in full": "docs/internals/judging",
+        "The dynamo runner's options": "docs/internals/dynamo_runner",
         "How suites verify": "docs/internals/suites",
         "Measurements": "docs/internals/measurements",
         "Reliability": "docs/internals/reliability",
