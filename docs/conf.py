@@ -55,6 +55,7 @@ CONTENTS = {
         "Security": "docs/security",
     },
     "Internals": {
+        "Development": "docs/internals/development",
         "The judge in full": "docs/internals/judging",
         "The dynamo runner's options": "docs/internals/dynamo_runner",
         "How suites verify": "docs/internals/suites",
