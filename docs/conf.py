@@ -59,6 +59,7 @@ CONTENTS = {
         "The judge in full": "docs/internals/judging",
         "The dynamo runner's options": "docs/internals/dynamo_runner",
         "How suites verify": "docs/internals/suites",
+        "Attacks": "docs/internals/attacks",
         "Measurements": "docs/internals/measurements",
         "Reliability": "docs/internals/reliability",
         "Guards": "docs/internals/guards",
