@@ -58,6 +58,7 @@ CONTENTS = {
         "Development": "docs/internals/development",
         "The judge in full": "docs/internals/judging",
         "The dynamo runner's options": "docs/internals/dynamo_runner",
+        "Suites with several processes": "docs/internals/ranked_suites",
         "How suites verify": "docs/internals/suites",
         "Attacks": "docs/internals/attacks",
         "Measurements": "docs/internals/measurements",
