@@ -60,6 +60,8 @@ CONTENTS = {
         "The dynamo runner's options": "docs/internals/dynamo_runner",
         "Suites with several processes": "docs/internals/ranked_suites",
         "How suites verify": "docs/internals/suites",
+        "Outcomes on GitHub": "docs/internals/outcomes",
+        "Tools that suites replace": "docs/internals/predecessors",
         "Attacks": "docs/internals/attacks",
         "Measurements": "docs/internals/measurements",
         "Reliability": "docs/internals/reliability",
