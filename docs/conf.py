@@ -60,6 +60,7 @@ CONTENTS = {
         "The dynamo runner's options": "docs/internals/dynamo_runner",
         "Suites with several processes": "docs/internals/ranked_suites",
         "How suites verify": "docs/internals/suites",
+        "Formats of other tools": "docs/internals/formats",
         "Supply chain": "docs/internals/supply_chain",
         "Outcomes on GitHub": "docs/internals/outcomes",
         "Tools that suites replace": "docs/internals/predecessors",
