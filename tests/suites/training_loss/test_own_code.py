@@ -13,7 +13,8 @@ from ci_bench.records.comparison import Parity
 from ci_bench.records.results import Case
 from ci_bench.suites.optimizers import BadOptimizer, make_optimizer
 from ci_bench.suites.training_loss.corpus import BadData, load_rows
-from ci_bench.suites.training_loss.network import BadModel, build_model, build_optimizer
+from ci_bench.suites.training_loss.model_files import BadModel
+from ci_bench.suites.training_loss.network import build_model, build_optimizer
 from ci_bench.suites.training_loss.options import parse
 from ci_bench.suites.training_loss.plan import SUITE
 from ci_bench.suites.training_loss.run import TrainingWorkload, open_workload

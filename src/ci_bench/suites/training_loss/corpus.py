@@ -7,7 +7,7 @@ and run no code.
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.resources import files
+from glob import has_magic
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ci_bench.suites.training_loss.options import EMBEDDED, Dataset, Options
+from ci_bench.suites.training_loss.model_files import DATA, expanded, reading_files, stored_path
+from ci_bench.suites.training_loss.options import EMBEDDED, Dataset, Options, looks_local
 from ci_bench.suites.user_code import load_named
 
-DATA = Path(str(files("ci_bench.suites.training_loss") / "data"))
 BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
+RELATIVE = "give its path relative to the folder where the run starts"
 COLUMNS = {"text_column": str, "label_column": int}
 
 Batch = dict[str, Tensor]
@@ -101,11 +102,6 @@ def full_batches(rows: Rows, options: Options) -> list[Batch]:
     return [batch for indices, batch in stream if len(indices) == size]
 
 
-def expanded(path: str) -> str:
-    """A path with its ``~`` replaced by the home folder; hub ids and other paths as they are."""
-    return str(Path(path).expanduser()) if path.startswith("~") else path
-
-
 def _load_rows(options: Options, split: str, count: int, folder: Path) -> Rows:
     """The rows of a split: tensors of the user's own as they are, everything else tokenised."""
     if options.dataset.factory is None:
@@ -141,8 +137,9 @@ def _tokenise(options: Options, split: str, selected) -> Rows:  # type: ignore[n
     from transformers import AutoTokenizer
 
     texts, labels = _columns(options.dataset, split, selected)
-    path = str(DATA / "tokenizer") if options.model.path == EMBEDDED else expanded(options.model.path)
-    tokenizer = AutoTokenizer.from_pretrained(path, revision=options.model.revision or "main")
+    path = stored_path(options.model, "tokenizer")
+    with reading_files(options.model):
+        tokenizer = AutoTokenizer.from_pretrained(path, revision=options.model.revision or "main")
     encoded = tokenizer(
         texts,
         padding="max_length",
@@ -183,12 +180,16 @@ def _column(dataset: Dataset, option: str, kind: type, selected, source: str) ->
 
 def _load_split(dataset: Dataset, split: str, count: int, folder: Path):  # type: ignore[no-untyped-def] # noqa: ANN202 - datasets ships no types
     from datasets import load_dataset
+    from datasets.exceptions import DatasetsError
 
+    request = _request(dataset, split)
     try:
-        loaded = load_dataset(**_request(dataset, split), cache_dir=str(folder / "datasets") if dataset.is_local else None)
-    except ValueError as error:
-        message = f"dataset: {_source(dataset, split)} cannot be read: {error}"
-        raise BadData(message) from error
+        cache = str(folder / "datasets") if dataset.is_local else None
+        loaded = load_dataset(**request, cache_dir=cache)
+    except (ValueError, OSError, RuntimeError, StopIteration, DatasetsError) as error:
+        # StopIteration, of a file without a line, has no text
+        reason = str(error.__cause__ or error) or "it is empty"
+        raise BadData(f"dataset: {_source(dataset, split)} cannot be read: {reason}") from error
     return loaded.select(range(min(count, len(loaded))))
 
 
@@ -197,6 +198,8 @@ def _request(dataset: Dataset, split: str) -> dict[str, Any]:
     data_files = dict(dataset.files) or (_embedded_files() if dataset.path == EMBEDDED else {})
     if not data_files:
         name = dataset.train_split if split == "train" else dataset.test_split
+        if looks_local(dataset.path) and not Path(expanded(dataset.path)).exists():
+            raise BadData(f"dataset.path: {dataset.path} does not exist; {RELATIVE}")
         return {"path": expanded(dataset.path), "name": dataset.subset, "revision": dataset.revision, "split": name}
     if split not in data_files:
         message = f"dataset.files.{split}: no file is given for this split; add one, or set evaluation: false"
@@ -206,6 +209,8 @@ def _request(dataset: Dataset, split: str) -> dict[str, Any]:
     if builder is None:
         message = f"dataset.files.{split}: {path.name} is not one of {', '.join(BUILDERS)}"
         raise BadData(message)
+    if not has_magic(str(path)) and not path.is_file():
+        raise BadData(f"dataset.files.{split}: {data_files[split]} does not exist; {RELATIVE}")
     return {"path": builder, "data_files": {split: str(path)}, "split": split}
 
 
