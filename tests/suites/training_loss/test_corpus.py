@@ -21,7 +21,7 @@ from ci_bench.suites.training_loss.corpus import (
 from ci_bench.suites.training_loss.model_files import DATA, BadModel, expanded
 from ci_bench.suites.training_loss.network import (
     build_model,
-    check_positions,
+    check_ids,
     model_from,
     perturbed,
     start_state,
@@ -58,16 +58,18 @@ def texts_seen(monkeypatch):
     seen = []
     load = transformers.AutoTokenizer.from_pretrained
 
-    def from_pretrained(*args, **kwargs):
-        tokenizer = load(*args, **kwargs)
+    class Watched:
+        def __init__(self, *args, **kwargs):
+            self._tokenizer = load(*args, **kwargs)
 
-        def tokenise(texts, **options):
+        def __call__(self, texts, **options):
             seen.append(texts)
-            return tokenizer(texts, **options)
+            return self._tokenizer(texts, **options)
 
-        return tokenise
+        def __getattr__(self, name):
+            return getattr(self._tokenizer, name)
 
-    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", from_pretrained)
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", Watched)
     return seen
 
 
@@ -218,6 +220,34 @@ def test_a_missing_model_is_named(path, message, tmp_path):
         prepare_rows(small(evaluation=False, model=Model(path=path)), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("family", "message"),
+    [
+        ("bert", r"knows 0 of \d+ tokens of the train split of embedded; add the"),
+        ("roberta", r"knows 0 of 0 tokens of the train split"),
+        ("t5", r"knows 0 of \d+ tokens of the train split"),
+        ("gpt2", r"has no padding token; set `pad_token` in its tokenizer_config\.json"),
+        ("llama", r"model\.path: .* cannot be read: .*\(check its files\)"),
+    ],
+)
+def test_a_folder_without_a_tokenizer_is_refused(family, message, tmp_path):
+    path = write_model(tmp_path / "bare", model_type=family)
+    with pytest.raises(BadModel, match=message):
+        prepare_rows(small(evaluation=False, model=Model(path=path)), tmp_path)
+
+
+def test_texts_of_few_known_words_are_refused(tmp_path):
+    foreign = store(tmp_path, "csv", {"text": ["日本語のレビュー", "店"], "label": [0, 1]})
+    with pytest.raises(BadModel, match=r"model\.path: the tokenizer of embedded knows 0 of"):
+        prepared(tmp_path, files={"train": foreign})
+
+
+@pytest.mark.parametrize("texts", [["", " "], ["good food and service", "日本語"]])
+def test_blank_texts_and_a_foreign_row_are_trained_on(texts, tmp_path):
+    path = store(tmp_path, "parquet", {"text": texts, "label": [0, 1]})
+    assert len(prepared(tmp_path, files={"train": path})) == 2
+
+
 @pytest.mark.parametrize("name", ["rows.xlsx", "rows.txt", "rows"])
 def test_an_unknown_kind_of_file_is_named(name, tmp_path):
     with pytest.raises(BadData, match=rf"dataset\.files\.train: {name} is not one of \.jsonl, \.json, \.csv, \.parquet"):
@@ -321,16 +351,22 @@ def test_a_folder_without_weights_needs_pretrained_off(tmp_path, bench):
 def test_longer_rows_than_positions_are_refused(family, limit, tmp_path, bench):
     path = write_model(tmp_path / "short", max_position_embeddings=40, **family)
     options = replace(bench.options, model=Model(path=path, pretrained=False))
-    model = try_model(options)
-    check_positions(options, model, limit)
-    ids = torch.full((1, limit), 5)
+    model, ids = try_model(options), torch.full((1, limit), 5)
+    check_ids(options, model, ids)
     assert model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits.shape == (1, 5)
     told = rf"max_length: rows of {limit + 1} tokens .*set `max_length: {limit}` or less"
     with pytest.raises(BadModel, match=told):
-        check_positions(options, model, limit + 1)
+        check_ids(options, model, torch.full((1, limit + 1), 5))
+
+
+def test_ids_beyond_the_vocabulary_are_refused(bench):
+    model, ids = try_model(bench.options), torch.full((1, 4), 828)
+    check_ids(bench.options, model, ids)
+    with pytest.raises(BadModel, match=r"model\.path: the tokenizer gives id 829, and .* has 829"):
+        check_ids(bench.options, model, ids + 1)
 
 
 def test_rotary_positions_have_no_end(tmp_path, bench):
     path = write_model(tmp_path / "rotary", model_type="llama", max_position_embeddings=40)
     options = replace(bench.options, model=Model(path=path, pretrained=False))
-    check_positions(options, try_model(options), 4000)
+    check_ids(options, try_model(options), torch.full((1, 4000), 5))

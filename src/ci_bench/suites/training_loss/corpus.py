@@ -16,12 +16,20 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ci_bench.suites.training_loss.model_files import DATA, expanded, reading_files, stored_path
+from ci_bench.suites.training_loss.model_files import (
+    DATA,
+    BadModel,
+    expanded,
+    reading_files,
+    stored_path,
+)
 from ci_bench.suites.training_loss.options import EMBEDDED, Dataset, Options, looks_local
 from ci_bench.suites.user_code import load_named
 
 BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 RELATIVE = "give its path relative to the folder where the run starts"
+WORD_MARKS = "\u2581\u0120"
+"""Marks in front of a word, which some tokenizers have as tokens of no text."""
 COLUMNS = {"text_column": str, "label_column": int}
 
 Batch = dict[str, Tensor]
@@ -67,6 +75,7 @@ def prepare_rows(options: Options, folder: Path) -> None:
 
     Raises:
         BadData: a column is missing or holds something else, a label is out of range, or a split is empty.
+        BadModel: `model.path` has no tokenizer that knows the texts.
     """
     for split, rows in (("train", options.num_samples), ("test", options.evaluation_rows)):
         if split == "test" and not options.evaluation:
@@ -140,6 +149,11 @@ def _tokenise(options: Options, split: str, selected) -> Rows:  # type: ignore[n
     path = stored_path(options.model, "tokenizer")
     with reading_files(options.model):
         tokenizer = AutoTokenizer.from_pretrained(path, revision=options.model.revision or "main")
+    if tokenizer.pad_token is None:
+        raise BadModel(
+            f"model.path: the tokenizer of {options.model.path} has no padding token; "
+            "set `pad_token` in its tokenizer_config.json"
+        )
     encoded = tokenizer(
         texts,
         padding="max_length",
@@ -147,7 +161,31 @@ def _tokenise(options: Options, split: str, selected) -> Rows:  # type: ignore[n
         max_length=options.max_length,
         return_tensors="pt",
     )
+    if any(text.strip() for text in texts):
+        _require_known(options, split, tokenizer, encoded)
     return Rows(inputs={name: values.contiguous() for name, values in encoded.items()}, labels=torch.tensor(labels))
+
+
+def _require_known(options: Options, split: str, tokenizer: Any, encoded: Batch) -> None:
+    """Refuse texts of which the tokenizer knows no more than half: their rows would be alike.
+
+    A folder without a tokenizer's files gets one that has only the special tokens.
+
+    Raises:
+        BadModel: half of the tokens, or more, are unknown.
+    """
+    ids = encoded["input_ids"]
+    mask = encoded.get("attention_mask", torch.ones_like(ids)).bool()
+    written, special = ids[mask].tolist(), frozenset(tokenizer.all_special_ids)
+    ordinary = tokenizer.convert_ids_to_tokens([one for one in written if one not in special])
+    known = sum(bool(token.strip(WORD_MARKS)) for token in ordinary)
+    unknown = written.count(tokenizer.unk_token_id)
+    if unknown >= known:
+        raise BadModel(
+            f"model.path: the tokenizer of {options.model.path} knows {known} of {known + unknown} "
+            f"tokens of {_source(options.dataset, split)}; add the tokenizer's files to the "
+            "folder, or take a model that fits the texts"
+        )
 
 
 def _columns(dataset: Dataset, split: str, selected) -> tuple[list[str], list[int]]:  # type: ignore[no-untyped-def] # noqa: ANN001 - datasets ships no types

@@ -77,12 +77,21 @@ def try_model(options: Options) -> nn.Module:
         return model_from(options, start_state(options, seed=options.seed), "cpu")
 
 
-def check_positions(options: Options, model: nn.Module, length: int) -> None:
-    """Refuse rows that are longer than the model's table of positions.
+def check_ids(options: Options, model: nn.Module, ids: Tensor) -> None:
+    """Refuse token ids [rows, length] that the model has no embeddings for.
 
     Raises:
-        BadModel: there are fewer positions than `length` tokens.
+        BadModel: its vocabulary is smaller than an id, or it has fewer positions than `length`.
     """
+    words: object = model.get_input_embeddings()  # type: ignore[operator] # of transformers' class
+    largest = int(ids.max())
+    if isinstance(words, nn.Embedding) and largest >= words.num_embeddings:
+        raise BadModel(
+            f"model.path: the tokenizer gives id {largest}, and the vocabulary of "
+            f"{options.model.path} has {words.num_embeddings}; "
+            "raise `vocab_size` in its config.json"
+        )
+    length = ids.shape[1]
     limit = min(map(_positions, _position_tables(model)), default=length)
     if length > limit:
         raise BadModel(

@@ -30,7 +30,7 @@ from ci_bench.suites.training_loss.layouts import ParallelStep, is_pipeline, own
 from ci_bench.suites.training_loss.network import (
     build_model,
     build_optimizer,
-    check_positions,
+    check_ids,
     start_state,
     try_model,
 )
@@ -66,7 +66,7 @@ class TrainingWorkload:
         model = try_model(self._options)
         ids = load_rows(self._context.scratch, "train").inputs.get("input_ids")
         if self._options.model.factory is None and ids is not None:
-            check_positions(self._options, model, ids.shape[1])
+            check_ids(self._options, model, ids)
         build_optimizer(self._options, model, self._context.device)
         if self._options.model.factory is not None or self._options.loss is not None:
             trainee = build_trainee(self._options, self._start(), device="cpu", candidate=None)
