@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import nn
-from transformers_builders import options, recipe, tiny
+from transformers_builders import options, program, recipe, tiny
 
 from ci_bench.suites.base import Unsupported
 from ci_bench.suites.transformers.inputs import (
@@ -16,7 +16,7 @@ from ci_bench.suites.transformers.inputs import (
     special_ids,
     task_of,
 )
-from ci_bench.suites.transformers.network import load_config
+from ci_bench.suites.transformers.network import BadModel, load_config
 
 pytestmark = pytest.mark.engine
 
@@ -45,6 +45,40 @@ SHAPES = [
 @pytest.mark.parametrize(("model", "mode", "shapes"), SHAPES)
 def test_shapes_follow_the_configuration(model, mode, shapes):
     assert described(inputs(model=model, mode=mode).batches()[0]) == shapes
+
+
+T5 = {"model_type": "t5", "num_layers": 1, "d_model": 32, "d_ff": 64, "num_heads": 2}
+MARIAN = {
+    "model_type": "marian",
+    "d_model": 32,
+    **{f"{half}_{name}": 1 for half in ("encoder", "decoder") for name in ("layers", "ffn_dim")},
+    **{f"{half}_attention_heads": 2 for half in ("encoder", "decoder")},
+}
+SHIFTS, GIVEN = "labels [2, 8]", "labels [2, 8], decoder_input_ids [2, 8]"
+
+
+@pytest.mark.parametrize(
+    ("config", "shapes"),
+    [
+        (T5, GIVEN),
+        ({**T5, "decoder_start_token_id": 0}, SHIFTS),
+        ({**T5, "decoder_start_token_id": 0, "pad_token_id": None}, GIVEN),
+        ({**MARIAN, "pad_token_id": 0}, GIVEN),  # its first id is beyond this vocabulary
+        ({**MARIAN, "pad_token_id": 0, "decoder_start_token_id": 0}, SHIFTS),
+    ],
+)
+def test_a_decoder_without_a_first_id_is_given_ids(config, shapes):
+    entry = {"model": {"config": {**config, "vocab_size": 64}}, "mode": "training"}
+    made = inputs(**entry)
+    assert described(made.batches()[0]) == f"input_ids [2, 8], attention_mask [2, 8], {shapes}"
+    stepped = program(**entry)
+    stepped.step(lambda: None)
+    assert torch.isfinite(stepped.loss())
+
+
+def test_padding_beyond_the_vocabulary_is_named():
+    with pytest.raises(BadModel, match=r"cannot be built: .*; set `pad_token_id`, which is 58100"):
+        recipe(model={"config": {**MARIAN, "vocab_size": 64}}).build("meta")
 
 
 def test_batches_differ_from_each_other_and_not_between_arms():

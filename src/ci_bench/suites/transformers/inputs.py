@@ -152,8 +152,14 @@ class Inputs:
             case "characters":
                 return {"labels": self._ids(generator, max(1, self._length // FRAMES_PER_LABEL))}
             case "text":
-                return {"labels": self._ids(generator)}
-        return {"decoder_input_ids": self._ids(generator)} if config.is_encoder_decoder else {}
+                labels = {"labels": self._ids(generator)}
+                return labels if shifts_labels(config) else labels | self._decoder_ids(generator)
+        return self._decoder_ids(generator)
+
+    def _decoder_ids(self, generator: torch.Generator) -> Batch:
+        """The decoder's inputs, for a model that has one and does not make them from labels."""
+        decodes = self.model.config.is_encoder_decoder
+        return {"decoder_input_ids": self._ids(generator)} if decodes else {}
 
 
 def require_length(config: Any, options: Options) -> None:
@@ -165,6 +171,16 @@ def require_length(config: Any, options: Options) -> None:
     rotary = any(getattr(text, name, None) is not None for name in ("rope_parameters", "rope_theta", "rope_scaling"))
     if limit is not None and 0 < limit < length and not rotary:  # XLNet has -1, for none
         raise Unsupported(f"a text of {length} tokens is longer than the {limit} positions of this model")
+
+
+def shifts_labels(config: Any) -> bool:
+    """Return true if an encoder-decoder can make its decoder's inputs from labels.
+
+    It puts a first id in front of them, and padding where they are masked.
+    """
+    needed = (getattr(config, f"{name}_token_id", None) for name in ("decoder_start", "pad"))
+    vocabulary: int = config.get_text_config().vocab_size
+    return all(one is not None and 0 <= one < vocabulary for one in needed)
 
 
 def described(batch: Batch) -> str:
