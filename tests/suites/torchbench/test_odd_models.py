@@ -1,9 +1,10 @@
 """Models as users have them are verified for what they are: right ones pass, wrong backends fail, and what hinders is named."""
 
 import pytest
-from torchbench_builders import checks_of, verified
+from torchbench_builders import checks_of, opened, verified
 
 from ci_bench.records.results import Outcome
+from ci_bench.suites.torchbench.status import ModelFailed
 
 pytestmark = pytest.mark.engine
 MODES = ("training", "inference")
@@ -43,10 +44,35 @@ def test_a_parameter_without_a_gradient_in_a_step_has_no_state_when_it_is_set_ba
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_model_that_writes_into_its_input_is_named_as_such(mode):
-    check = accuracy("writing", mode=mode)
-    assert check.outcome is Outcome.UNKNOWN
-    assert "the model writes into its own input (inputs.0)" in check.detail
+def test_a_model_that_writes_its_input_is_judged(mode):
+    right = accuracy("writing", mode=mode)
+    assert right.outcome is Outcome.PASS, right
+    wrong = accuracy("writing", mode=mode, backend="odd_models:off_by_two_percent")
+    assert wrong.outcome is Outcome.FAIL, wrong
+    elsewhere = accuracy("writing", mode=mode, backend="odd_models:writes_to_a_copy")
+    assert elsewhere.outcome is Outcome.FAIL, elsewhere
+    assert "inputs.0" in elsewhere.detail
+
+
+@pytest.mark.parametrize(
+    ("model", "backend", "word"),
+    [
+        ("third", "aot_eager", "eager_1st_run_fail"),
+        ("writing", "odd_models:fails_at_once", "fail_to_run"),
+    ],
+)
+def test_a_model_that_fails_by_itself_is_blamed(model, backend, word):
+    entry = {"source": "own", "models": [f"odd_models:{model}"], "mode": "inference"}
+    case, workload = opened(backend=backend, **entry)
+    workload.prepare()
+    program = workload.open(case.arms[1])
+
+    def step_often():
+        for _ in range(3):
+            program.step(lambda: None)
+
+    with pytest.raises(ModelFailed, match=f"^{word}: ValueError"):
+        step_often()
 
 
 def test_fp32_buffers_that_bf16_rounds_are_reported():

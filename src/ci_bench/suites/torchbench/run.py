@@ -7,6 +7,7 @@ is verified.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -115,7 +116,9 @@ class ModelWorkload:
     def program(self, arm: str, loaded: Loaded) -> Program:
         """A program of the model loaded for the arm."""
         ready = self._ready(loaded, candidate=self._options.candidates.get(arm))
-        return ModelProgram(arm, self._options, loaded, ready, unrefereed=_excused(self._settled))
+        eager = partial(self._build, candidate=None)
+        excuse = _excused(self._settled)
+        return ModelProgram(arm, self._options, loaded, ready, unrefereed=excuse, eager=eager)
 
     def open_sized(self, arm: str, rows: int) -> Program:
         """The arm in a batch with this number of rows.

@@ -158,8 +158,6 @@ class Judge:
         if not wrong:
             return None
         where = "the model keeps state that is neither in parameters and buffers nor in attributes that can be put back"
-        if written := [name for name in self.reference.eager[-1].outputs if name.startswith("inputs.")]:
-            where = f"the model writes into its own input ({', '.join(written)}), so its next step begins from another one"
         detail = f"{where}: eager's own last step is another one after more steps ({_listed(wrong)})"
         return _answer(Outcome.UNKNOWN, Word.EAGER_VARIATION, detail, wrong)
 
