@@ -1,10 +1,15 @@
 """Models as users have them are verified for what they are: right ones pass, wrong backends fail, and what hinders is named."""
 
 import pytest
-from torchbench_builders import checks_of, opened, verified
+from torchbench_builders import checks_of, context, opened, verified
 
 from ci_bench.records.results import Outcome
+from ci_bench.suites.torchbench.evidence import _witnessed
+from ci_bench.suites.torchbench.options import parse
+from ci_bench.suites.torchbench.plan import SUITE
+from ci_bench.suites.torchbench.run import ModelWorkload
 from ci_bench.suites.torchbench.status import ModelFailed
+from ci_bench.suites.torchbench.tables import settle
 
 pytestmark = pytest.mark.engine
 MODES = ("training", "inference")
@@ -52,6 +57,17 @@ def test_a_model_that_writes_its_input_is_judged(mode):
     elsewhere = accuracy("writing", mode=mode, backend="odd_models:writes_to_a_copy")
     assert elsewhere.outcome is Outcome.FAIL, elsewhere
     assert "inputs.0" in elsewhere.detail
+
+
+def test_a_model_that_writes_shared_inputs_is_unknown():
+    entry = {"source": "own", "models": ["odd_models:writing"], "layouts": ["ddp"]}
+    (case,) = SUITE.plan({"perturbations": 1, **entry})
+    settled = settle(parse(case.params), "cpu")
+    workload = ModelWorkload(case, settled, context())
+    _, judge = _witnessed(settled, workload._build, context())
+    answer = judge.eager_repeats()
+    assert (answer.outcome, answer.score) == (Outcome.UNKNOWN, 0.0)
+    assert "(inputs.0), of which each process has only its rows" in answer.detail
 
 
 @pytest.mark.parametrize(
