@@ -69,6 +69,9 @@ MINE = """
         biases = [value for name, value in model.named_parameters() if name.endswith("bias")]
         return torch.optim.AdamW([{"params": weights, "weight_decay": decay}, {"params": biases, "weight_decay": 0.0}], lr=lr)
 
+    def muon(params, lr):
+        return torch.optim.Muon([one for one in params if one.ndim == 2], lr=lr)
+
     def no_optimizer(params, lr):
         return object()
 
@@ -132,8 +135,17 @@ def verified(tree: Path, **changes: object):
         {"loss": "path:own_training.py,class:loss"},
         {"optimizer": "own_training:Signed", "optimizer_options": {"decay": 0.001}},
         {"optimizer": "own_training:decayed", "optimizer_options": {"decay": 0.2}},
+        {"optimizer": "own_training:muon"},
     ],
-    ids=["the model's loss", "own loss", "bare logits", "a file", "own optimizer", "an optimizer of the model's parts"],
+    ids=[
+        "the model's loss",
+        "own loss",
+        "bare logits",
+        "a file",
+        "own optimizer",
+        "an optimizer of the model's parts",
+        "an optimizer of matrices",
+    ],
 )
 def test_own_code_is_trained_and_agrees_with_itself_compiled(tree, compiler_cache, changes) -> None:
     evidence, finding = verified(tree, **changes)
