@@ -75,6 +75,18 @@ class Writing(nn.Module):
         return self.layer(x.mul_(2))
 
 
+class Yielding(nn.Module):
+    """It returns a generator, or counts."""
+
+    def __init__(self, *, counts):
+        super().__init__()
+        self.layer, self.counts = nn.Linear(16, 16), counts
+
+    def forward(self, x):
+        out = self.layer(x)
+        return out.argmax(dim=1) if self.counts else (one for one in (out, 2 * out))
+
+
 class Third(nn.Module):
     """Its third call fails."""
 
@@ -157,6 +169,14 @@ def layer_drop():
 
 def lazy():
     return Lazy(), _rows()
+
+
+def yielding():
+    return Yielding(counts=False), _rows()
+
+
+def counting():
+    return Yielding(counts=True), _rows()
 
 
 def third():

@@ -4,6 +4,7 @@ import pytest
 from torchbench_builders import checks_of, context, opened, verified
 
 from ci_bench.records.results import Outcome
+from ci_bench.suites.base import Evidence
 from ci_bench.suites.torchbench.evidence import _witnessed
 from ci_bench.suites.torchbench.options import parse
 from ci_bench.suites.torchbench.plan import SUITE
@@ -96,6 +97,31 @@ def test_fp32_buffers_that_bf16_rounds_are_reported():
         facts = verified(source="own", models=["odd_models:rotary"], mode="inference", precision=precision).facts
         assert str(facts.get("rounded_buffers", "")).startswith(expected)
         assert ("rounded_buffers" in facts) is bool(expected)
+
+
+def test_a_generator_of_outputs_is_judged():
+    entry = {"source": "own", "models": ["odd_models:yielding"], "mode": "inference"}
+    right = accuracy("yielding", mode="inference")
+    assert right.outcome is Outcome.PASS, right
+    wrong = accuracy("yielding", mode="inference", backend="odd_models:off_by_two_percent")
+    assert wrong.outcome is Outcome.FAIL, wrong
+    program = opened(**entry)[1].open("aot_eager")
+    program.step(lambda: None)
+    assert checks_of(Evidence(checks=program.finish()))["finite_outputs"].outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    ("model", "mode", "says"),
+    [
+        ("lazy", "inference", "model_fail_to_load: .*the model has lazy layers"),
+        ("yielding", "training", r"the outputs \(generator\) hold no tensor of floating-point"),
+        ("counting", "training", r"the outputs \(Tensor\) hold no tensor .*give the model a `loss`"),
+    ],
+)
+def test_faults_of_a_model_are_found_while_preparing(model, mode, says):
+    _, workload = opened(source="own", models=[f"odd_models:{model}"], mode=mode)
+    with pytest.raises(ModelFailed, match=says):
+        workload.prepare()
 
 
 @pytest.mark.parametrize(
