@@ -39,7 +39,7 @@ from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample
 from ci_bench.suites.torchbench.status import Word, in_words
 
 MOST_REPEATED = 100
-"""Eager steps taken to find out if a failed model fails by itself."""
+"""Eager steps taken to find out if a failed model also fails without the backend."""
 
 
 class ModelProgram:

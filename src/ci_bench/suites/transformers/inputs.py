@@ -174,7 +174,7 @@ def _image_config(config: Any) -> Any:
 def require_inputs(model: nn.Module, batch: Batch) -> None:
     """Raise `Unsupported` if a forward pass of a model on `meta` needs an input that is not made.
 
-    Other errors are none here: not every model runs on `meta`.
+    Ignore other errors: not every model runs on `meta`.
     """
     lacking = [name for name in arguments_of(model) if name not in batch]
     try:
