@@ -71,9 +71,10 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
 
 @pytest.fixture
 def relu(tmp_path: Path) -> dict[str, object]:
-    """The embedded model with one layer and another activation, from its configuration alone."""
+    """The embedded model with one layer and another activation, without weights."""
     (tmp_path / "broken_backends.py").write_text(BROKEN_BACKENDS)
     shutil.copytree(MODEL.parent, tmp_path / "relu")
+    shutil.copytree(MODEL.parent.parent / "tokenizer", tmp_path / "relu", dirs_exist_ok=True)
     config = {**json.loads(MODEL.read_text()), "num_hidden_layers": 1, "hidden_act": "relu"}
     (tmp_path / "relu" / "config.json").write_text(json.dumps(config))
     return {"model": {"path": "./relu", "pretrained": False}}

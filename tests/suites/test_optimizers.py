@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ci_bench.suites.optimizers import make_optimizer, names_of  # noqa: E402 - after torch
+from ci_bench.suites.optimizers import BadOptimizer, make_optimizer, names_of  # noqa: E402 - after torch
 
 
 @pytest.fixture
@@ -29,6 +29,17 @@ def test_left_out_parameters_have_no_old_gradients(model, set_to_none) -> None:
     assert model[0].bias.grad is None
     backward(model)
     assert all(torch.equal(one.grad, first[name]) for name, one in model.named_parameters())
+
+
+class WithClosure(torch.optim.SGD):
+    def step(self, closure):
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("name", ["torch.optim:LBFGS", f"{__name__}:WithClosure"])
+def test_a_needed_closure_is_refused(model, name) -> None:
+    with pytest.raises(BadOptimizer, match=f"optimizer: the step of {name} needs a closure"):
+        make_optimizer(name, model.parameters(), lr=0.1, device="cpu")
 
 
 def test_names_are_in_the_optimizers_order(model) -> None:

@@ -112,7 +112,8 @@ def make_optimizer(
 
     Raises:
         BadOptimizer: an option that it does not have, a value that it refuses, an object that is
-            not an optimizer, or one that takes the model although none is given.
+            not an optimizer, one that takes the model although none is given, or one whose step
+            needs a closure.
         LookupError: the import path leads to nothing.
     """
     from torch.optim import Optimizer
@@ -136,8 +137,21 @@ def make_optimizer(
         raise BadOptimizer(f"optimizer_options: {named} refuses {arguments} with lr {lr}: {error}") from error
     if not isinstance(built, Optimizer):
         raise BadOptimizer(f"optimizer: {named} gives {type(built).__name__}; it has to give a torch.optim.Optimizer")
+    if _needs_closure(built):
+        raise BadOptimizer(
+            f"optimizer: the step of {named} needs a closure, which a training step here does not "
+            "have; take an optimizer whose step works without one"
+        )
     _clear_all(built, given_parameters)
     return built
+
+
+def _needs_closure(optimizer: "Optimizer") -> bool:
+    """Return true if `step` has an argument without a default, as that of `torch.optim.LBFGS`."""
+    arguments = inspect.signature(optimizer.step).parameters.values()
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = (one for one in arguments if one.default is inspect.Parameter.empty)
+    return any(one.kind in positional for one in needed)
 
 
 def _clear_all(optimizer: "Optimizer", parameters: Iterable["Tensor"]) -> None:

@@ -75,6 +75,32 @@ class Writing(nn.Module):
         return self.layer(x.mul_(2))
 
 
+class Yielding(nn.Module):
+    """It returns a generator, or counts."""
+
+    def __init__(self, *, counts):
+        super().__init__()
+        self.layer, self.counts = nn.Linear(16, 16), counts
+
+    def forward(self, x):
+        out = self.layer(x)
+        return out.argmax(dim=1) if self.counts else (one for one in (out, 2 * out))
+
+
+class Third(nn.Module):
+    """Its third call fails."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.calls = nn.Linear(16, 16), 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls > 2:
+            raise ValueError("the third call fails")
+        return self.layer(x)
+
+
 class Rotary(nn.Module):
     """It turns its input by angles that it keeps in fp32."""
 
@@ -145,6 +171,18 @@ def lazy():
     return Lazy(), _rows()
 
 
+def yielding():
+    return Yielding(counts=False), _rows()
+
+
+def counting():
+    return Yielding(counts=True), _rows()
+
+
+def third():
+    return Third(), _rows()
+
+
 def writing():
     return Writing(), _rows()
 
@@ -164,6 +202,21 @@ def _returning(change):
 def drops_imaginary(graph, inputs):
     def run(*given):
         return graph.forward(*(one.real.to(one.dtype) if isinstance(one, Tensor) and one.is_complex() else one for one in given))
+
+    return run
+
+
+def fails_at_once(graph, inputs):
+    def run(*given):
+        raise ValueError("a kernel fails")
+
+    return run
+
+
+def writes_to_a_copy(graph, inputs):
+    def run(*given):
+        copies = pytree.tree_map_only(Tensor, lambda one: one.clone(), given)
+        return graph.forward(*copies)
 
     return run
 

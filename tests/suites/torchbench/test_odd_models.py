@@ -1,9 +1,16 @@
 """Models as users have them are verified for what they are: right ones pass, wrong backends fail, and what hinders is named."""
 
 import pytest
-from torchbench_builders import checks_of, verified
+from torchbench_builders import checks_of, context, opened, verified
 
 from ci_bench.records.results import Outcome
+from ci_bench.suites.base import Evidence
+from ci_bench.suites.torchbench.evidence import _witnessed
+from ci_bench.suites.torchbench.options import parse
+from ci_bench.suites.torchbench.plan import SUITE
+from ci_bench.suites.torchbench.run import ModelWorkload
+from ci_bench.suites.torchbench.status import ModelFailed
+from ci_bench.suites.torchbench.tables import settle
 
 pytestmark = pytest.mark.engine
 MODES = ("training", "inference")
@@ -43,10 +50,46 @@ def test_a_parameter_without_a_gradient_in_a_step_has_no_state_when_it_is_set_ba
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_model_that_writes_into_its_input_is_named_as_such(mode):
-    check = accuracy("writing", mode=mode)
-    assert check.outcome is Outcome.UNKNOWN
-    assert "the model writes into its own input (inputs.0)" in check.detail
+def test_a_model_that_writes_its_input_is_judged(mode):
+    right = accuracy("writing", mode=mode)
+    assert right.outcome is Outcome.PASS, right
+    wrong = accuracy("writing", mode=mode, backend="odd_models:off_by_two_percent")
+    assert wrong.outcome is Outcome.FAIL, wrong
+    elsewhere = accuracy("writing", mode=mode, backend="odd_models:writes_to_a_copy")
+    assert elsewhere.outcome is Outcome.FAIL, elsewhere
+    assert "inputs.0" in elsewhere.detail
+
+
+def test_a_model_that_writes_shared_inputs_is_unknown():
+    entry = {"source": "own", "models": ["odd_models:writing"], "layouts": ["ddp"]}
+    (case,) = SUITE.plan({"perturbations": 1, **entry})
+    settled = settle(parse(case.params), "cpu")
+    workload = ModelWorkload(case, settled, context())
+    _, judge = _witnessed(settled, workload._build, context())
+    answer = judge.eager_repeats()
+    assert (answer.outcome, answer.score) == (Outcome.UNKNOWN, 0.0)
+    assert "(inputs.0), of which each process has only its rows" in answer.detail
+
+
+@pytest.mark.parametrize(
+    ("model", "backend", "word"),
+    [
+        ("third", "aot_eager", "eager_1st_run_fail"),
+        ("writing", "odd_models:fails_at_once", "fail_to_run"),
+    ],
+)
+def test_a_model_that_fails_by_itself_is_blamed(model, backend, word):
+    entry = {"source": "own", "models": [f"odd_models:{model}"], "mode": "inference"}
+    case, workload = opened(backend=backend, **entry)
+    workload.prepare()
+    program = workload.open(case.arms[1])
+
+    def step_often():
+        for _ in range(3):
+            program.step(lambda: None)
+
+    with pytest.raises(ModelFailed, match=f"^{word}: ValueError"):
+        step_often()
 
 
 def test_fp32_buffers_that_bf16_rounds_are_reported():
@@ -54,6 +97,31 @@ def test_fp32_buffers_that_bf16_rounds_are_reported():
         facts = verified(source="own", models=["odd_models:rotary"], mode="inference", precision=precision).facts
         assert str(facts.get("rounded_buffers", "")).startswith(expected)
         assert ("rounded_buffers" in facts) is bool(expected)
+
+
+def test_a_generator_of_outputs_is_judged():
+    entry = {"source": "own", "models": ["odd_models:yielding"], "mode": "inference"}
+    right = accuracy("yielding", mode="inference")
+    assert right.outcome is Outcome.PASS, right
+    wrong = accuracy("yielding", mode="inference", backend="odd_models:off_by_two_percent")
+    assert wrong.outcome is Outcome.FAIL, wrong
+    program = opened(**entry)[1].open("aot_eager")
+    program.step(lambda: None)
+    assert checks_of(Evidence(checks=program.finish()))["finite_outputs"].outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    ("model", "mode", "says"),
+    [
+        ("lazy", "inference", "model_fail_to_load: .*the model has lazy layers"),
+        ("yielding", "training", r"the outputs \(generator\) hold no tensor of floating-point"),
+        ("counting", "training", r"the outputs \(Tensor\) hold no tensor .*give the model a `loss`"),
+    ],
+)
+def test_faults_of_a_model_are_found_while_preparing(model, mode, says):
+    _, workload = opened(source="own", models=[f"odd_models:{model}"], mode=mode)
+    with pytest.raises(ModelFailed, match=says):
+        workload.prepare()
 
 
 @pytest.mark.parametrize(

@@ -173,3 +173,17 @@ def test_the_largest_batch_is_a_case_whose_id_never_changes_and_whose_first_stag
 def test_a_search_that_contradicts_something_is_refused(entry, words):
     with pytest.raises(BadConfig, match=words):
         SUITE.plan({**ONE, **entry})
+
+
+def test_models_of_one_short_name_are_refused():
+    long = "a_package.with_a_very_long_name.and_more_of_it.in_the_middle:model"
+    entry = {"source": "own", "models": [f"one.{long}", f"other.{long}"]}
+    with pytest.raises(BadConfig, match=r"models: 'other\..* and 'one\..* are both .*last 60"):
+        SUITE.plan(entry)
+    with pytest.raises(BadConfig, match=r"'a\.b:c_d' and 'a\.b_c:d' are both 'a\.b_c_d'"):
+        SUITE.plan({"source": "own", "models": ["a.b_c:d", "a.b:c_d"]})
+
+
+def test_prefix_and_name_fill_a_cases_name():
+    cases = SUITE.plan({"source": "own", "models": [f"a:{'b' * 90}"], "name": "c" * 19})
+    assert {len(case.name) for case in cases} == {80}

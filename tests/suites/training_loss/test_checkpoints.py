@@ -12,7 +12,7 @@ from ci_bench.judge.parity import parity_findings  # noqa: E402
 from ci_bench.records.results import Outcome, Role  # noqa: E402
 from ci_bench.suites.base import StageKind  # noqa: E402
 from ci_bench.suites.training_loss.checkpoints import names_in_whole, put_back, state_of  # noqa: E402
-from ci_bench.suites.training_loss.network import BadModel  # noqa: E402
+from ci_bench.suites.training_loss.model_files import BadModel  # noqa: E402
 from ci_bench.suites.training_loss.options import parse  # noqa: E402
 from ci_bench.suites.training_loss.plan import SUITE  # noqa: E402
 

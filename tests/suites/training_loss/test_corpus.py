@@ -10,17 +10,24 @@ import transformers
 from training_loss_builders import start_of_model, write_model
 
 from ci_bench.suites.training_loss.corpus import (
-    DATA,
     BadData,
     Rows,
     _columns,
     batches,
     epoch_order,
-    expanded,
     load_rows,
     prepare_rows,
 )
-from ci_bench.suites.training_loss.network import build_model, model_from, perturbed, start_state, state_digest
+from ci_bench.suites.training_loss.model_files import DATA, BadModel, expanded
+from ci_bench.suites.training_loss.network import (
+    build_model,
+    check_ids,
+    model_from,
+    perturbed,
+    start_state,
+    state_digest,
+    try_model,
+)
 from ci_bench.suites.training_loss.options import Dataset, Model, Options
 
 pytestmark = pytest.mark.engine
@@ -51,16 +58,18 @@ def texts_seen(monkeypatch):
     seen = []
     load = transformers.AutoTokenizer.from_pretrained
 
-    def from_pretrained(*args, **kwargs):
-        tokenizer = load(*args, **kwargs)
+    class Watched:
+        def __init__(self, *args, **kwargs):
+            self._tokenizer = load(*args, **kwargs)
 
-        def tokenise(texts, **options):
+        def __call__(self, texts, **options):
             seen.append(texts)
-            return tokenizer(texts, **options)
+            return self._tokenizer(texts, **options)
 
-        return tokenise
+        def __getattr__(self, name):
+            return getattr(self._tokenizer, name)
 
-    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", from_pretrained)
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", Watched)
     return seen
 
 
@@ -164,6 +173,81 @@ def test_a_missing_file_option_is_named(tmp_path):
         prepare_rows(small(dataset=Dataset(files={"train": store(tmp_path, "csv")})), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("rows.jsonl", "", r"the train split of .*rows\.jsonl cannot be read: it is empty"),
+        ("rows.csv", "", r"the train split of .*rows\.csv cannot be read: No columns to parse"),
+        ("rows.jsonl", '{"text": "a", "label"', r"rows\.jsonl cannot be read: .*JSON parse error"),
+        ("rows.parquet", "", r"the train split of .*rows\.parquet cannot be read: Parquet"),
+    ],
+)
+def test_an_unreadable_file_is_named(name, text, message, tmp_path):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(BadData, match=message):
+        prepared(tmp_path, files={"train": str(tmp_path / name)})
+
+
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        ({"files": {"train": "./no.csv"}}, r"dataset\.files\.train: \./no\.csv does not exist"),
+        ({"files": {"train": "./no*.csv"}}, r"the train split of \./no\*\.csv cannot be read: "),
+        ({"path": "./nothere"}, r"dataset\.path: \./nothere does not exist; give its path"),
+        ({"path": "owner/nothere"}, r"dataset: the train split of owner/nothere cannot be read: "),
+    ],
+)
+def test_missing_data_is_named(dataset, message, tmp_path):
+    with pytest.raises(BadData, match=message):
+        prepared(tmp_path, **dataset)
+
+
+def test_a_pattern_of_files_is_read(tmp_path):
+    store(tmp_path, "csv", name="rows1")
+    rows = prepared(tmp_path, files={"train": str(tmp_path / "rows*.csv")})
+    assert rows.labels.tolist() == [4, 0]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("./nothere", r"model\.path: \./nothere is not a folder; give the folder"),
+        ("owner/nothere", r"model\.path: owner/nothere cannot be read: .*\(check the spelling"),
+    ],
+)
+def test_a_missing_model_is_named(path, message, tmp_path):
+    with pytest.raises(BadModel, match=message):
+        prepare_rows(small(evaluation=False, model=Model(path=path)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("family", "message"),
+    [
+        ("bert", r"knows 0 of \d+ tokens of the train split of embedded; add the"),
+        ("roberta", r"knows 0 of 0 tokens of the train split"),
+        ("t5", r"knows 0 of \d+ tokens of the train split"),
+        ("gpt2", r"has no padding token; set `pad_token` in its tokenizer_config\.json"),
+        ("llama", r"model\.path: .* cannot be read: .*\(check its files\)"),
+    ],
+)
+def test_a_folder_without_a_tokenizer_is_refused(family, message, tmp_path):
+    path = write_model(tmp_path / "bare", model_type=family)
+    with pytest.raises(BadModel, match=message):
+        prepare_rows(small(evaluation=False, model=Model(path=path)), tmp_path)
+
+
+def test_texts_of_few_known_words_are_refused(tmp_path):
+    foreign = store(tmp_path, "csv", {"text": ["日本語のレビュー", "店"], "label": [0, 1]})
+    with pytest.raises(BadModel, match=r"model\.path: the tokenizer of embedded knows 0 of"):
+        prepared(tmp_path, files={"train": foreign})
+
+
+@pytest.mark.parametrize("texts", [["", " "], ["good food and service", "日本語"]])
+def test_blank_texts_and_a_foreign_row_are_trained_on(texts, tmp_path):
+    path = store(tmp_path, "parquet", {"text": texts, "label": [0, 1]})
+    assert len(prepared(tmp_path, files={"train": path})) == 2
+
+
 @pytest.mark.parametrize("name", ["rows.xlsx", "rows.txt", "rows"])
 def test_an_unknown_kind_of_file_is_named(name, tmp_path):
     with pytest.raises(BadData, match=rf"dataset\.files\.train: {name} is not one of \.jsonl, \.json, \.csv, \.parquet"):
@@ -256,3 +340,33 @@ def test_a_folder_without_weights_needs_pretrained_off(tmp_path, bench):
     options = replace(bench.options, model=Model(path=write_model(tmp_path / "bare"), pretrained=True))
     with pytest.raises(OSError, match="no file named"):
         build_model(options, seed=0)
+    with pytest.raises(BadModel, match=r"model\.path: .*set `model\.pretrained: false`"):
+        try_model(options)
+
+
+@pytest.mark.parametrize(
+    ("family", "limit"),
+    [({}, 40), ({"model_type": "roberta", "pad_token_id": 1}, 38), ({"model_type": "opt"}, 40)],
+)
+def test_longer_rows_than_positions_are_refused(family, limit, tmp_path, bench):
+    path = write_model(tmp_path / "short", max_position_embeddings=40, **family)
+    options = replace(bench.options, model=Model(path=path, pretrained=False))
+    model, ids = try_model(options), torch.full((1, limit), 5)
+    check_ids(options, model, ids)
+    assert model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits.shape == (1, 5)
+    told = rf"max_length: rows of {limit + 1} tokens .*set `max_length: {limit}` or less"
+    with pytest.raises(BadModel, match=told):
+        check_ids(options, model, torch.full((1, limit + 1), 5))
+
+
+def test_ids_beyond_the_vocabulary_are_refused(bench):
+    model, ids = try_model(bench.options), torch.full((1, 4), 828)
+    check_ids(bench.options, model, ids)
+    with pytest.raises(BadModel, match=r"model\.path: the tokenizer gives id 829, and .* has 829"):
+        check_ids(bench.options, model, ids + 1)
+
+
+def test_rotary_positions_have_no_end(tmp_path, bench):
+    path = write_model(tmp_path / "rotary", model_type="llama", max_position_embeddings=40)
+    options = replace(bench.options, model=Model(path=path, pretrained=False))
+    check_ids(options, try_model(options), torch.full((1, 4000), 5))

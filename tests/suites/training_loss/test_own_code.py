@@ -13,7 +13,8 @@ from ci_bench.records.comparison import Parity
 from ci_bench.records.results import Case
 from ci_bench.suites.optimizers import BadOptimizer, make_optimizer
 from ci_bench.suites.training_loss.corpus import BadData, load_rows
-from ci_bench.suites.training_loss.network import BadModel, build_model, build_optimizer
+from ci_bench.suites.training_loss.model_files import BadModel
+from ci_bench.suites.training_loss.network import build_model, build_optimizer
 from ci_bench.suites.training_loss.options import parse
 from ci_bench.suites.training_loss.plan import SUITE
 from ci_bench.suites.training_loss.run import TrainingWorkload, open_workload
@@ -67,6 +68,9 @@ MINE = """
         weights = [value for name, value in model.named_parameters() if name.endswith("weight")]
         biases = [value for name, value in model.named_parameters() if name.endswith("bias")]
         return torch.optim.AdamW([{"params": weights, "weight_decay": decay}, {"params": biases, "weight_decay": 0.0}], lr=lr)
+
+    def muon(params, lr):
+        return torch.optim.Muon([one for one in params if one.ndim == 2], lr=lr)
 
     def no_optimizer(params, lr):
         return object()
@@ -131,8 +135,17 @@ def verified(tree: Path, **changes: object):
         {"loss": "path:own_training.py,class:loss"},
         {"optimizer": "own_training:Signed", "optimizer_options": {"decay": 0.001}},
         {"optimizer": "own_training:decayed", "optimizer_options": {"decay": 0.2}},
+        {"optimizer": "own_training:muon"},
     ],
-    ids=["the model's loss", "own loss", "bare logits", "a file", "own optimizer", "an optimizer of the model's parts"],
+    ids=[
+        "the model's loss",
+        "own loss",
+        "bare logits",
+        "a file",
+        "own optimizer",
+        "an optimizer of the model's parts",
+        "an optimizer of matrices",
+    ],
 )
 def test_own_code_is_trained_and_agrees_with_itself_compiled(tree, compiler_cache, changes) -> None:
     evidence, finding = verified(tree, **changes)

@@ -12,7 +12,8 @@ from ci_bench.judge.parity import parity_findings
 from ci_bench.records.comparison import ParityFinding
 from ci_bench.records.results import ArmMasks, Masks, ParityEvidence, Role, Trace
 from ci_bench.suites.base import Context
-from ci_bench.suites.training_loss.corpus import DATA, Rows, load_rows, prepare_rows
+from ci_bench.suites.training_loss.corpus import Rows, load_rows, prepare_rows
+from ci_bench.suites.training_loss.model_files import DATA
 from ci_bench.suites.training_loss.network import State, perturbed, start_state
 from ci_bench.suites.training_loss.options import REFERENCE_ARM, Model, Options
 from ci_bench.suites.training_loss.training import Trainee, build_trainee

@@ -7,9 +7,12 @@ from importlib.resources import files
 import pytest
 
 from ci_bench.errors import BadConfig
-from ci_bench.suites.transformers.catalog import PRESETS, has_sequence, preset, resolve_models
+from ci_bench.suites.transformers.catalog import IMAGE_FAMILIES, PRESETS, has_sequence, preset, resolve_models
+from ci_bench.suites.transformers.plan import SUITE
 
 PLACE = "suites.transformers"
+WITH_TEXT = {"clip", "imagegpt", "metaclip_2", "shieldgemma2", "siglip", "siglip2"}
+"""Families of images that read text as well, or images as ids."""
 FOLDER = files("ci_bench.suites.transformers").joinpath("presets")
 
 
@@ -112,3 +115,39 @@ def test_images_have_no_sequence(folder):
     (folder / "config.json").write_text(json.dumps({"model_type": "vit", "image_size": 32}))
     assert not has_sequence(one(str(folder)))
     assert has_sequence(one("google/vit-base-patch16-224")), "only the hub knows"
+
+
+@pytest.mark.parametrize(
+    ("config", "sequence"),
+    [
+        ({"model_type": "resnet", "depths": [1, 1, 1, 1]}, False),
+        ({"model_type": "segformer"}, False),
+        ({"model_type": "beit", "vocab_size": 8192}, False),
+        ({"model_type": "clip", "text_config": {}}, True),
+        ({"model_type": "bert"}, True),
+    ],
+)
+def test_a_family_of_images_has_no_sequence(config, sequence):
+    assert has_sequence(one({"config": config})) is sequence
+
+
+def test_lengths_of_an_image_family_make_one_case():
+    entry = {"model": {"config": {"model_type": "resnet"}}, "sequence_length": [8, 32]}
+    assert len(SUITE.plan(entry)) == 1
+
+
+@pytest.mark.engine
+def test_image_families_are_those_of_transformers():
+    auto = pytest.importorskip("transformers.models.auto.modeling_auto")
+    classes = {
+        *auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
+        *auto.MODEL_FOR_VIDEO_CLASSIFICATION_MAPPING_NAMES,
+        *auto.MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES,
+    }
+    text = {
+        *auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+        *auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        *auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+    }
+    assert classes - text - WITH_TEXT <= IMAGE_FAMILIES
+    assert not IMAGE_FAMILIES & text

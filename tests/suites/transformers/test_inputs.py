@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import nn
-from transformers_builders import options, recipe, tiny
+from transformers_builders import options, program, recipe, tiny
 
 from ci_bench.suites.base import Unsupported
 from ci_bench.suites.transformers.inputs import (
@@ -11,12 +11,13 @@ from ci_bench.suites.transformers.inputs import (
     arguments_of,
     described,
     draw_ids,
+    require_inputs,
     require_length,
     samples_of,
     special_ids,
     task_of,
 )
-from ci_bench.suites.transformers.network import load_config
+from ci_bench.suites.transformers.network import BadModel, load_config
 
 pytestmark = pytest.mark.engine
 
@@ -45,6 +46,98 @@ SHAPES = [
 @pytest.mark.parametrize(("model", "mode", "shapes"), SHAPES)
 def test_shapes_follow_the_configuration(model, mode, shapes):
     assert described(inputs(model=model, mode=mode).batches()[0]) == shapes
+
+
+T5 = {"model_type": "t5", "num_layers": 1, "d_model": 32, "d_ff": 64, "num_heads": 2}
+MARIAN = {
+    "model_type": "marian",
+    "d_model": 32,
+    **{f"{half}_{name}": 1 for half in ("encoder", "decoder") for name in ("layers", "ffn_dim")},
+    **{f"{half}_attention_heads": 2 for half in ("encoder", "decoder")},
+}
+SHIFTS, GIVEN = "labels [2, 8]", "labels [2, 8], decoder_input_ids [2, 8]"
+
+
+@pytest.mark.parametrize(
+    ("config", "shapes"),
+    [
+        (T5, GIVEN),
+        ({**T5, "decoder_start_token_id": 0}, SHIFTS),
+        ({**T5, "decoder_start_token_id": 0, "pad_token_id": None}, GIVEN),
+        ({**MARIAN, "pad_token_id": 0}, GIVEN),  # its first id is beyond this vocabulary
+        ({**MARIAN, "pad_token_id": 0, "decoder_start_token_id": 0}, SHIFTS),
+    ],
+)
+def test_a_decoder_without_a_first_id_is_given_ids(config, shapes):
+    entry = {"model": {"config": {**config, "vocab_size": 64}}, "mode": "training"}
+    made = inputs(**entry)
+    assert described(made.batches()[0]) == f"input_ids [2, 8], attention_mask [2, 8], {shapes}"
+    stepped = program(**entry)
+    stepped.step(lambda: None)
+    assert torch.isfinite(stepped.loss())
+
+
+TOWER = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+}
+TOWERS = {
+    "vision_config": {**TOWER, "image_size": 32, "patch_size": 16},
+    "text_config": {**TOWER, "vocab_size": 64},
+}
+RESNET = {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8], "depths": [1]}
+DETR = {
+    "model_type": "detr",
+    "backbone_config": {**RESNET, "out_features": ["stage1"]},
+    "d_model": 32,
+    "num_queries": 5,
+    **{f"{half}_{name}": 2 for half in ("encoder", "decoder") for name in ("layers", "ffn_dim")},
+    **{f"{half}_attention_heads": 2 for half in ("encoder", "decoder")},
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "shapes"),
+    [
+        ({"model_type": "clip", **TOWERS}, "pixel_values [2, 3, 32, 32]"),
+        ({"model_type": "siglip", **TOWERS}, "pixel_values [2, 3, 32, 32]"),
+        (DETR, "pixel_values [2, 3, 224, 224]"),
+    ],
+)
+def test_images_of_nested_configurations_are_read(config, shapes):
+    made = inputs(model={"config": config})
+    (first, *_) = made.batches()
+    assert described(first) == shapes
+    require_inputs(made.model, first)
+
+
+@pytest.mark.parametrize("family", ["clip", "siglip", "blip"])
+def test_a_model_of_two_inputs_is_unsupported(family):
+    names = {"clip": "CLIPModel", "siglip": "SiglipModel", "blip": "BlipModel"}
+    config = {"model_type": family, "architectures": [names[family]], **TOWERS}
+    made = inputs(model={"config": config})
+    with pytest.raises(Unsupported, match=f"{names[family]} needs more inputs than the input_ids"):
+        require_inputs(made.model, made.batches()[0])
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+@pytest.mark.parametrize("preset", ["bert", "gpt2", "t5", "llama", "vit", "wav2vec2", "whisper"])
+def test_presets_need_no_more_inputs(preset, mode):
+    made = inputs(model=preset, mode=mode)
+    require_inputs(made.model, made.batches()[0])
+
+
+def test_other_forms_of_sound_are_unsupported():
+    config = {"model_type": "speech_to_text", "d_model": 32, "encoder_layers": 1, "vocab_size": 64}
+    with pytest.raises(Unsupported, match="input_features of a form for which no inputs are made"):
+        inputs(model={"config": {**config, "decoder_layers": 1}}).batches()
+
+
+def test_padding_beyond_the_vocabulary_is_named():
+    with pytest.raises(BadModel, match=r"cannot be built: .*; set `pad_token_id`, which is 58100"):
+        recipe(model={"config": {**MARIAN, "vocab_size": 64}}).build("meta")
 
 
 def test_batches_differ_from_each_other_and_not_between_arms():

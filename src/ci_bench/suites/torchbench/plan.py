@@ -41,6 +41,8 @@ from ci_bench.suites.torchbench.options import (
 from ci_bench.suites.torchbench.tables import Table, read_tables, rules_for, unknown_models
 
 WHERE = "suites.torchbench"
+LONGEST_NAME = 60
+"""Characters of a model's name in a case's; the entry's prefix and a dot have the other 20."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,7 +171,9 @@ class TorchBench:
         settings = settings_from({name: value for name, value in options.items() if name in SETTINGS and name != "batch_size"})
         source = Source(options.get("source", Source.ZOO))
         table = read_tables(options.get("tables", ()))
-        axes = product(_models(options, source, table), _modes(options), _listed(options, "precision"), _backends(options))
+        models = _models(options, source, table)
+        _check_short(models)
+        axes = product(models, _modes(options), _listed(options, "precision"), _backends(options))
         prefix, listed = _prefix(options), listed_arms(options, WHERE, instead_of="backend")
         cases = []
         counts = counts_of(options) if layouts else (1,)
@@ -369,7 +373,7 @@ def _case(options: Options, prefix: str, *, sized: bool) -> Case:
     packaged = (PACKAGE,) if timed and any(arm.backend in MAKE_FILES for arm in options.candidates.values()) else ()
     autograd = (COMPILED_AUTOGRAD,) if timed and any(arm.compiled_autograd for arm in options.candidates.values()) else ()
     refereed = ("refereed",) if timed and not lossy else ()  # quantised results are not the unquantised reference's
-    name = prefix + NAME.sub("_", options.model)[-60:]
+    name = prefix + _short(options.model)
     only = options.listed[0].name if options.backend and options.listed else options.backend
     backend = f"backend={only}," if only else ""  # an id would be long with all arms
     largest = options.settings.largest is not None
@@ -387,6 +391,24 @@ def _case(options: Options, prefix: str, *, sized: bool) -> Case:
         due=Due(checks=(*first, *accuracy, *packaged, *autograd, *refereed), times=times),
         details=parts,
     )
+
+
+def _short(model: str) -> str:
+    """A model's name in the ids of its cases."""
+    return NAME.sub("_", model)[-LONGEST_NAME:]
+
+
+def _check_short(models: Sequence[str]) -> None:
+    """Refuse models of one entry whose cases would have one id. Raises `BadConfig`."""
+    first: dict[str, str] = {}
+    for model in models:
+        other = first.setdefault(_short(model), model)
+        if other != model:
+            raise BadConfig(
+                f"{WHERE}.models: {model!r} and {other!r} are both {_short(model)!r} in the ids of "
+                f"cases, which show the last {LONGEST_NAME} characters; "
+                "put one of them into another entry with a `name`"
+            )
 
 
 def _prefix(options: Mapping[str, Any]) -> str:

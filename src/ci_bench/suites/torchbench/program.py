@@ -6,7 +6,7 @@ guard sees them change from nothing to something.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -271,7 +271,9 @@ def _inference(
 
     def step(sample: Sample, _: Mark) -> Result:
         with torch.set_grad_enabled(grad), autocast():
-            return None, compiled(*sample.args, **sample.kwargs)
+            outputs = compiled(*sample.args, **sample.kwargs)
+            # a generator has done nothing yet; a compiler may have turned it into another iterator
+            return None, [*outputs] if isinstance(outputs, Iterator) else outputs
 
     return step
 
@@ -326,7 +328,14 @@ def _projected(module: nn.Module, samples: tuple[Sample, ...], seed: int) -> tup
 
 
 def _draw_like(outputs: Any, generator: torch.Generator) -> tuple[Tensor, ...]:
-    return tuple(torch.randn(leaf.shape, generator=generator).bfloat16().to(leaf.device, leaf.dtype) for leaf in _real(outputs))
+    real = _real(outputs)
+    if not real:
+        raise ValueError(
+            f"the outputs ({type(outputs).__name__}) hold no tensor of floating-point numbers to "
+            "make a loss of; return one, give the model a `loss`, or use `mode: inference`"
+        )
+    drawn = (torch.randn(leaf.shape, generator=generator).bfloat16() for leaf in real)
+    return tuple(one.to(leaf.device, leaf.dtype) for one, leaf in zip(drawn, real, strict=True))
 
 
 def projection(outputs: Any, weights: tuple[Tensor, ...]) -> Tensor:

@@ -35,6 +35,7 @@ from ci_bench.suites.sharing import (
 from ci_bench.suites.torchbench.backends import make_compiler
 from ci_bench.suites.torchbench.options import Options
 from ci_bench.suites.torchbench.program import Placed, Ready, Result, build_optimizer, place, trained_of
+from ci_bench.suites.torchbench.samples import take_step
 from ci_bench.suites.torchbench.snapshot import Snapshot, buffers_of, flatten, load_state, parameters_of
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample
 from ci_bench.suites.torchbench.timed import ModelProgram
@@ -185,7 +186,8 @@ class RankSteps:
         """The step of that number, as one process would have left it."""
         ready = self.shared.ready
         seed_step(self.options.settings.seed, index)
-        loss, outputs, texts = self.shared.left(ready.step(ready.samples[index % len(ready.samples)], no_mark))
+        result, _ = take_step(ready, ready.samples[index % len(ready.samples)])
+        loss, outputs, texts = self.shared.left(result)
         gradients = {name: _host(one.grad) for name, one in ready.module.named_parameters() if one.grad is not None}
         return Snapshot(
             outputs={name: _host(value) for name, value in outputs.items()},

@@ -7,9 +7,11 @@ is verified.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from ci_bench.errors import BadConfig
 from ci_bench.records.results import Case
@@ -18,6 +20,7 @@ from ci_bench.suites.base import Context, Evidence, Program, Unsupported, no_mar
 from ci_bench.suites.batch_parts import OWN_MASKS, Found, read_found
 from ci_bench.suites.layouts import Layout
 from ci_bench.suites.randomness import seed_everything
+from ci_bench.suites.torch_errors import LAZY
 from ci_bench.suites.torchbench.backends import set_up_torch
 from ci_bench.suites.torchbench.evidence import accuracy_evidence, shared_evidence
 from ci_bench.suites.torchbench.options import REFERENCE_ARM, Options, Precision, parse
@@ -115,7 +118,9 @@ class ModelWorkload:
     def program(self, arm: str, loaded: Loaded) -> Program:
         """A program of the model loaded for the arm."""
         ready = self._ready(loaded, candidate=self._options.candidates.get(arm))
-        return ModelProgram(arm, self._options, loaded, ready, unrefereed=_excused(self._settled))
+        eager = partial(self._build, candidate=None)
+        excuse = _excused(self._settled)
+        return ModelProgram(arm, self._options, loaded, ready, unrefereed=excuse, eager=eager)
 
     def open_sized(self, arm: str, rows: int) -> Program:
         """The arm in a batch with this number of rows.
@@ -200,6 +205,8 @@ class ModelWorkload:
         with worded(Word.MODEL_FAIL_TO_LOAD, Word.OOM):
             seed_everything(self._options.settings.seed)
             loaded = find_loader(self._options.source)(self._options, self._context.device)
+            if any(map(is_lazy, loaded.module.parameters())):
+                raise ValueError(LAZY)
             if self._settled.train_mode is not None:
                 loaded = replace(loaded, train_mode=self._settled.train_mode)
             if quantized and self._options.settings.quantization is not None:

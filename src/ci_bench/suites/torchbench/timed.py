@@ -5,7 +5,7 @@ Imports torch.
 
 import math
 from collections.abc import Callable, Mapping
-from itertools import cycle
+from itertools import cycle, islice
 from typing import Any
 
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from ci_bench.suites.freshness import (
     read_state,
     write_state,
 )
+from ci_bench.suites.memory_errors import is_out_of_memory
 from ci_bench.suites.optimizers import longest_memory
 from ci_bench.suites.randomness import seed_step
 from ci_bench.suites.sharing import local_part
@@ -37,6 +38,9 @@ from ci_bench.suites.torchbench.snapshot import digests_of, flatten, leaves_of
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample
 from ci_bench.suites.torchbench.status import Word, in_words
 
+MOST_REPEATED = 100
+"""Eager steps taken to find out if a failed model also fails without the backend."""
+
 
 class ModelProgram:
     """Steps over the prepared batches, again and again, for the clock.
@@ -46,12 +50,24 @@ class ModelProgram:
     through all), and training steps from a given state.
     """
 
-    def __init__(self, arm: str, options: Options, loaded: Loaded, ready: Ready, *, unrefereed: str = "") -> None:
+    def __init__(
+        self,
+        arm: str,
+        options: Options,
+        loaded: Loaded,
+        ready: Ready,
+        *,
+        unrefereed: str = "",
+        eager: Callable[[], Ready] | None = None,
+    ) -> None:
         """Take a fresh `ready`.
 
         A table may list results that differ by design; `unrefereed` explains why they are not
-        compared with the reference.
+        compared with the reference. `eager` builds the model without the candidate, to find the
+        cause of a failure.
         """
+        self._eager = eager
+        self._taken = 0
         self.unrefereed = unrefereed
         self.compiler = _compiler_of(arm, ready)
         self._whole = options.settings.dynamic
@@ -80,18 +96,40 @@ class ModelProgram:
         try:
             if self._whole:
                 for sample in self._each:
+                    self._taken += 1
                     self._result = self._ready.step(sample, no_mark)
                     if self._results is not None:
                         self._results.append(copied(self._result))
             else:
                 self._last = next(self._samples)
+                self._taken += 1
                 self._result = self._ready.step(self._last, mark)
         except Unsupported:
             raise
         except Exception as error:
-            eager = self._arm == REFERENCE_ARM
-            words = (Word.EAGER_FAIL_TO_RUN, Word.EAGER_1ST_RUN_OOM) if eager else (Word.FAIL_TO_RUN, Word.OOM)
-            raise in_words(error, *words) from error
+            raise in_words(error, *self._words(error)) from error
+
+    def _words(self, error: Exception) -> tuple[Word, Word]:
+        """The words for a failed step, and for one without memory."""
+        if self._arm == REFERENCE_ARM:
+            return Word.EAGER_FAIL_TO_RUN, Word.EAGER_1ST_RUN_OOM
+        return Word.EAGER_1ST_RUN_FAIL if self._fails_eagerly(error) else Word.FAIL_TO_RUN, Word.OOM
+
+    def _fails_eagerly(self, error: Exception) -> bool:
+        """Return true if as many steps of a fresh eager model fail as well.
+
+        They prove nothing without memory, or after an error that the GPU does not recover from.
+        """
+        lost = is_out_of_memory(error) or "cuda" in str(error).lower()
+        if self._eager is None or lost:
+            return False
+        try:
+            ready = self._eager()
+            for sample in islice(cycle(ready.samples), min(self._taken, MOST_REPEATED)):
+                ready.step(sample, no_mark)
+        except Exception as own:  # noqa: BLE001 - benched code may raise anything
+            return not is_out_of_memory(own)
+        return False
 
     def finish(self) -> tuple[Check, ...]:
         """Check that the last results are finite, and that training has moved the weights."""

@@ -153,13 +153,15 @@ class Judge:
         return _answer(Outcome.FAIL, Word.EAGER_TWO_RUNS_DIFFER, detail, wrong)
 
     def _stateful(self) -> Answer | None:
+        written = [name for name in self.reference.eager[-1].outputs if name.startswith("inputs.")]
+        if written and self.options.layouts:
+            detail = f"the model writes into its own input ({', '.join(written)}), of which each process has only its rows"
+            return _answer(Outcome.UNKNOWN, Word.EAGER_VARIATION, detail, [])
         late = [one for kind in REPEATED for one in self._repeated(kind, self.reference.eager[-1], self.reference.late)]
         wrong = [one for one in late if one.wrong]
         if not wrong:
             return None
         where = "the model keeps state that is neither in parameters and buffers nor in attributes that can be put back"
-        if written := [name for name in self.reference.eager[-1].outputs if name.startswith("inputs.")]:
-            where = f"the model writes into its own input ({', '.join(written)}), so its next step begins from another one"
         detail = f"{where}: eager's own last step is another one after more steps ({_listed(wrong)})"
         return _answer(Outcome.UNKNOWN, Word.EAGER_VARIATION, detail, wrong)
 
@@ -321,7 +323,8 @@ def _loss_of(snapshot: Snapshot) -> Leaves:
 
 
 def _answer(outcome: Outcome, word: Word, detail: str, found: list[Deviation]) -> Answer:
-    return Answer(outcome=outcome, word=word, detail=f"{word}: {detail}", score=max(one.score for one in found))
+    score = max((one.score for one in found), default=0.0)
+    return Answer(outcome=outcome, word=word, detail=f"{word}: {detail}", score=score)
 
 
 def _listed(wrong: list[Deviation]) -> str:

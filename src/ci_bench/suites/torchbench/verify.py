@@ -13,12 +13,12 @@ lists. A forward pass that reads what the previous pass wrote (``self.n += 1``) 
 at each call. So these are copied at the start of a step, and put back. Values that cannot be copied
 stay as they are; classes, modules and functions are not state.
 
-Inputs that a step writes into are among its outputs. If a step has fewer outputs than rows (a mean of the batch) in a narrow
-format, they may be the same up to rounding without half of the rows. So more steps follow, with half of their rows blank.
+Inputs that a step writes into are among its outputs, and are put back. If a step has fewer outputs
+than rows (a mean of the batch) in a narrow format, they may be the same up to rounding without half
+of the rows. So more steps follow, with half of their rows blank.
 """
 
 import copy
-import math
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,9 +33,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ci_bench.suites.base import no_mark
 from ci_bench.suites.casts import in_type, real_parts
-from ci_bench.suites.digests import checksum
 from ci_bench.suites.first_calls import read_start
 from ci_bench.suites.freshness import HALVES
 from ci_bench.suites.numerics import FP32_EPSILON, jolt_of, shaken
@@ -43,6 +41,7 @@ from ci_bench.suites.optimizers import names_of, same_in_fp64, updates_by_known_
 from ci_bench.suites.randomness import generator_states, moved, seed_everything, seed_step
 from ci_bench.suites.torchbench.options import Mode, Options
 from ci_bench.suites.torchbench.program import Ready, build_optimizer
+from ci_bench.suites.torchbench.samples import half_blank, inputs_of, rows_of, take_step
 from ci_bench.suites.torchbench.snapshot import (
     Snapshot,
     State,
@@ -312,7 +311,7 @@ class Witness:
         """The first step from a start, under another seed."""
         self._set_back(ready, start)
         seed_everything(seed)
-        loss, outputs = ready.step(ready.samples[0], no_mark)
+        (loss, outputs), _ = take_step(ready, ready.samples[0])
         return take(ready.module, outputs, loss)
 
     def _first(self, ready: Ready, steps: int) -> tuple[tuple[Start, ...], tuple[Snapshot, ...], tuple[Tensor, ...], bool]:
@@ -349,7 +348,7 @@ class Witness:
         options = self.options
         if options.mode is Mode.TRAINING or options.layouts or options.precision.epsilon <= FP32_EPSILON:
             return False
-        return sum(value.numel() for value in seen.outputs.values()) < _rows_of(sample)[1]
+        return sum(value.numel() for value in seen.outputs.values()) < rows_of(sample)[1]
 
     def _usual_steps(self, ready: Ready) -> int:
         return max(self.options.settings.steps, len(ready.samples))
@@ -358,14 +357,7 @@ class Witness:
         usual = self._usual_steps(ready)
         sample = ready.samples[index % len(ready.samples)] if index < usual else half_blank(ready.samples[0], index - usual)
         seed_step(self.options.settings.seed, index)
-        given = [leaf for leaf in pytree.tree_leaves(_parts_of(sample)) if isinstance(leaf, Tensor)]
-        before = [checksum(leaf) for leaf in given]
-        loss, outputs = ready.step(sample, no_mark)
-        written = {
-            f"inputs.{place}": leaf.detach().to("cpu", copy=True)
-            for place, (leaf, sum_before) in enumerate(zip(given, before, strict=True))
-            if checksum(leaf) != sum_before
-        }
+        (loss, outputs), written = take_step(ready, sample)
         snapshot = take(ready.module, outputs, loss)
         return replace(snapshot, outputs={**snapshot.outputs, **written}) if written else snapshot
 
@@ -427,42 +419,9 @@ def _generator_states() -> tuple[Tensor, ...]:
     return torch.get_rng_state(), *on_gpus
 
 
-def inputs_of(ready: Ready) -> tuple[Tensor, ...]:
-    """The tensors of all batches."""
-    return tuple(leaf for leaf in pytree.tree_leaves([_parts_of(one) for one in ready.samples]) if isinstance(leaf, Tensor))
-
-
 def start_of(ready: Ready) -> dict[str, str]:
     """Forms and digests of a fresh model's inputs and weights."""
     return read_start(inputs_of(ready), ready.module.named_parameters())
-
-
-def half_blank(sample: Sample, number: int) -> Sample:
-    """A copy of a sample of which some rows hold zeros, or the smallest whole number that comes in it."""
-    dim, rows = _rows_of(sample)
-    place = (*(slice(None),) * dim, HALVES[number](rows))
-
-    def blank(value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        copied = value.detach().clone()
-        if value.dtype is not torch.bool and value.dim() > dim and value.shape[dim] == rows:
-            copied[place] = 0 if value.is_floating_point() or value.is_complex() else value.min()
-        return copied
-
-    args, kwargs, target = pytree.tree_map(blank, _parts_of(sample))
-    return Sample(args=args, kwargs=kwargs, target=target)
-
-
-def _rows_of(sample: Sample) -> tuple[int, int]:
-    """Return the largest input's first dimension of size 2 or more, and that size; or 0, 0."""
-    leaves = [leaf for leaf in pytree.tree_leaves((sample.args, dict(sample.kwargs))) if isinstance(leaf, Tensor)]
-    shape = max((tuple(leaf.shape) for leaf in leaves), key=math.prod, default=())
-    return next(((dim, size) for dim, size in enumerate(shape) if size > 1), (0, 0))
-
-
-def _parts_of(sample: Sample) -> tuple[Any, ...]:
-    return sample.args, dict(sample.kwargs), sample.target
 
 
 def treated_apart(options: Options, start: Start) -> tuple[tuple[str, ...], ...]:
@@ -542,7 +501,7 @@ def is_random(ready: Ready) -> bool:
     kept = []
     for seed in (1, 2):
         seed_everything(seed)
-        _, outputs = ready.step(ready.samples[0], no_mark)
+        (_, outputs), _ = take_step(ready, ready.samples[0])
         kept.append(take(ready.module, outputs, None).outputs)
         load_state(ready.module, before, buffers)
         restore_python_state(ready.module, attributes)

@@ -16,7 +16,7 @@ import torch.distributed
 from torch import Tensor, nn
 
 from ci_bench.suites.base import Ranks
-from ci_bench.suites.training_loss.network import BadModel
+from ci_bench.suites.training_loss.model_files import BadModel
 from ci_bench.suites.training_loss.options import Checkpointing
 from ci_bench.suites.user_code import load_named
 

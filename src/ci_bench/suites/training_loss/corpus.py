@@ -7,7 +7,7 @@ and run no code.
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.resources import files
+from glob import has_magic
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,20 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ci_bench.suites.training_loss.options import EMBEDDED, Dataset, Options
+from ci_bench.suites.training_loss.model_files import (
+    DATA,
+    BadModel,
+    expanded,
+    reading_files,
+    stored_path,
+)
+from ci_bench.suites.training_loss.options import EMBEDDED, Dataset, Options, looks_local
 from ci_bench.suites.user_code import load_named
 
-DATA = Path(str(files("ci_bench.suites.training_loss") / "data"))
 BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
+RELATIVE = "give its path relative to the folder where the run starts"
+WORD_MARKS = "\u2581\u0120"
+"""Marks in front of a word, which some tokenizers have as tokens of no text."""
 COLUMNS = {"text_column": str, "label_column": int}
 
 Batch = dict[str, Tensor]
@@ -66,6 +75,7 @@ def prepare_rows(options: Options, folder: Path) -> None:
 
     Raises:
         BadData: a column is missing or holds something else, a label is out of range, or a split is empty.
+        BadModel: `model.path` has no tokenizer that knows the texts.
     """
     for split, rows in (("train", options.num_samples), ("test", options.evaluation_rows)):
         if split == "test" and not options.evaluation:
@@ -99,11 +109,6 @@ def full_batches(rows: Rows, options: Options) -> list[Batch]:
     size = min(options.batch_size, len(rows))
     stream = batches(rows, batch_size=options.batch_size, seed=options.seed, epochs=1)
     return [batch for indices, batch in stream if len(indices) == size]
-
-
-def expanded(path: str) -> str:
-    """A path with its ``~`` replaced by the home folder; hub ids and other paths as they are."""
-    return str(Path(path).expanduser()) if path.startswith("~") else path
 
 
 def _load_rows(options: Options, split: str, count: int, folder: Path) -> Rows:
@@ -141,8 +146,14 @@ def _tokenise(options: Options, split: str, selected) -> Rows:  # type: ignore[n
     from transformers import AutoTokenizer
 
     texts, labels = _columns(options.dataset, split, selected)
-    path = str(DATA / "tokenizer") if options.model.path == EMBEDDED else expanded(options.model.path)
-    tokenizer = AutoTokenizer.from_pretrained(path, revision=options.model.revision or "main")
+    path = stored_path(options.model, "tokenizer")
+    with reading_files(options.model):
+        tokenizer = AutoTokenizer.from_pretrained(path, revision=options.model.revision or "main")
+    if tokenizer.pad_token is None:
+        raise BadModel(
+            f"model.path: the tokenizer of {options.model.path} has no padding token; "
+            "set `pad_token` in its tokenizer_config.json"
+        )
     encoded = tokenizer(
         texts,
         padding="max_length",
@@ -150,7 +161,31 @@ def _tokenise(options: Options, split: str, selected) -> Rows:  # type: ignore[n
         max_length=options.max_length,
         return_tensors="pt",
     )
+    if any(text.strip() for text in texts):
+        _require_known(options, split, tokenizer, encoded)
     return Rows(inputs={name: values.contiguous() for name, values in encoded.items()}, labels=torch.tensor(labels))
+
+
+def _require_known(options: Options, split: str, tokenizer: Any, encoded: Batch) -> None:
+    """Refuse texts of which the tokenizer knows no more than half: their rows would be alike.
+
+    A folder without a tokenizer's files gets one that has only the special tokens.
+
+    Raises:
+        BadModel: half of the tokens, or more, are unknown.
+    """
+    ids = encoded["input_ids"]
+    mask = encoded.get("attention_mask", torch.ones_like(ids)).bool()
+    written, special = ids[mask].tolist(), frozenset(tokenizer.all_special_ids)
+    ordinary = tokenizer.convert_ids_to_tokens([one for one in written if one not in special])
+    known = sum(bool(token.strip(WORD_MARKS)) for token in ordinary)
+    unknown = written.count(tokenizer.unk_token_id)
+    if unknown >= known:
+        raise BadModel(
+            f"model.path: the tokenizer of {options.model.path} knows {known} of {known + unknown} "
+            f"tokens of {_source(options.dataset, split)}; add the tokenizer's files to the "
+            "folder, or take a model that fits the texts"
+        )
 
 
 def _columns(dataset: Dataset, split: str, selected) -> tuple[list[str], list[int]]:  # type: ignore[no-untyped-def] # noqa: ANN001 - datasets ships no types
@@ -183,12 +218,16 @@ def _column(dataset: Dataset, option: str, kind: type, selected, source: str) ->
 
 def _load_split(dataset: Dataset, split: str, count: int, folder: Path):  # type: ignore[no-untyped-def] # noqa: ANN202 - datasets ships no types
     from datasets import load_dataset
+    from datasets.exceptions import DatasetsError
 
+    request = _request(dataset, split)
     try:
-        loaded = load_dataset(**_request(dataset, split), cache_dir=str(folder / "datasets") if dataset.is_local else None)
-    except ValueError as error:
-        message = f"dataset: {_source(dataset, split)} cannot be read: {error}"
-        raise BadData(message) from error
+        cache = str(folder / "datasets") if dataset.is_local else None
+        loaded = load_dataset(**request, cache_dir=cache)
+    except (ValueError, OSError, RuntimeError, StopIteration, DatasetsError) as error:
+        # StopIteration, of a file without a line, has no text
+        reason = str(error.__cause__ or error) or "it is empty"
+        raise BadData(f"dataset: {_source(dataset, split)} cannot be read: {reason}") from error
     return loaded.select(range(min(count, len(loaded))))
 
 
@@ -197,6 +236,8 @@ def _request(dataset: Dataset, split: str) -> dict[str, Any]:
     data_files = dict(dataset.files) or (_embedded_files() if dataset.path == EMBEDDED else {})
     if not data_files:
         name = dataset.train_split if split == "train" else dataset.test_split
+        if looks_local(dataset.path) and not Path(expanded(dataset.path)).exists():
+            raise BadData(f"dataset.path: {dataset.path} does not exist; {RELATIVE}")
         return {"path": expanded(dataset.path), "name": dataset.subset, "revision": dataset.revision, "split": name}
     if split not in data_files:
         message = f"dataset.files.{split}: no file is given for this split; add one, or set evaluation: false"
@@ -206,6 +247,8 @@ def _request(dataset: Dataset, split: str) -> dict[str, Any]:
     if builder is None:
         message = f"dataset.files.{split}: {path.name} is not one of {', '.join(BUILDERS)}"
         raise BadData(message)
+    if not has_magic(str(path)) and not path.is_file():
+        raise BadData(f"dataset.files.{split}: {data_files[split]} does not exist; {RELATIVE}")
     return {"path": builder, "data_files": {split: str(path)}, "split": split}
 
 

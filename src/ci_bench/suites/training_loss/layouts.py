@@ -31,7 +31,8 @@ from ci_bench.suites.layouts import (
 )
 from ci_bench.suites.sharing import drawn_by, fully_sharded, gathered, mesh_of, replicated, seed_apart, unsharded
 from ci_bench.suites.training_loss.corpus import Batch
-from ci_bench.suites.training_loss.network import BadModel, State
+from ci_bench.suites.training_loss.model_files import BadModel
+from ci_bench.suites.training_loss.network import State
 from ci_bench.suites.user_code import load_named, resolve_backend
 
 USUAL_PLAN = {

@@ -4,22 +4,22 @@ This module also has the perturbation that measures how far only rounding moves 
 """
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 
 from ci_bench.suites.casts import cast_module, real_parts
 from ci_bench.suites.optimizers import make_optimizer
-from ci_bench.suites.training_loss.corpus import DATA, expanded
+from ci_bench.suites.training_loss.model_files import BadModel, reading_files, stored_path
 from ci_bench.suites.training_loss.options import EMBEDDED, Options, Precision
 from ci_bench.suites.user_code import load_named
 
 State = dict[str, Tensor]
+POSITION_TABLES = ("position_embeddings", "embed_positions", "positions_embed", "wpe")
+"""Names of learned positions in transformers."""
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
-
-
-class BadModel(Exception):  # noqa: N818 - named like BadData and BadConfig
-    """The user's own model or loss does not fit a training. The message names the option."""
 
 
 def build_model(options: Options, *, seed: int) -> nn.Module:
@@ -49,7 +49,7 @@ def _from_library(options: Options, seed: int) -> nn.Module:
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
     embedded = options.model.path == EMBEDDED
-    path = str(DATA / "model") if embedded else expanded(options.model.path)
+    path = stored_path(options.model, "model")
     revision = options.model.revision or "main"
     config = AutoConfig.from_pretrained(
         path, revision=revision, num_labels=options.dataset.num_labels, problem_type="single_label_classification"
@@ -64,6 +64,55 @@ def _from_library(options: Options, seed: int) -> nn.Module:
     else:
         built = AutoModelForSequenceClassification.from_config(config)  # type: ignore[no-untyped-call] # likewise in transformers
     return built
+
+
+def try_model(options: Options) -> nn.Module:
+    """A model on the CPU, to find faults while preparing.
+
+    Raises:
+        BadModel: its files do not exist or cannot be read.
+    """
+    library = options.model.factory is None
+    with reading_files(options.model) if library else nullcontext():
+        return model_from(options, start_state(options, seed=options.seed), "cpu")
+
+
+def check_ids(options: Options, model: nn.Module, ids: Tensor) -> None:
+    """Refuse token ids [rows, length] that the model has no embeddings for.
+
+    Raises:
+        BadModel: its vocabulary is smaller than an id, or it has fewer positions than `length`.
+    """
+    words: object = model.get_input_embeddings()  # type: ignore[operator] # of transformers' class
+    largest = int(ids.max())
+    if isinstance(words, nn.Embedding) and largest >= words.num_embeddings:
+        raise BadModel(
+            f"model.path: the tokenizer gives id {largest}, and the vocabulary of "
+            f"{options.model.path} has {words.num_embeddings}; "
+            "raise `vocab_size` in its config.json"
+        )
+    length = ids.shape[1]
+    limit = min(map(_positions, _position_tables(model)), default=length)
+    if length > limit:
+        raise BadModel(
+            f"max_length: rows of {length} tokens are longer than the {limit} positions of "
+            f"model.path {options.model.path}; set `max_length: {limit}` or less"
+        )
+
+
+def _position_tables(model: nn.Module) -> Iterator[nn.Embedding]:
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding) and name.rpartition(".")[2] in POSITION_TABLES:
+            yield module
+
+
+def _positions(table: nn.Embedding) -> int:
+    """The tokens that a table has positions for.
+
+    RoBERTa's starts behind the padding, and those of OPT and BART have an `offset`.
+    """
+    padding = -1 if table.padding_idx is None else table.padding_idx
+    return table.num_embeddings - max(padding + 1, int(getattr(table, "offset", 0)))
 
 
 def start_state(options: Options, *, seed: int) -> State:

@@ -65,7 +65,7 @@ class Dataset:
     @property
     def is_local(self) -> bool:
         """True if the rows need no hub."""
-        return self.path == EMBEDDED or bool(self.files) or self.factory is not None or _looks_local(self.path)
+        return self.path == EMBEDDED or bool(self.files) or self.factory is not None or looks_local(self.path)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +85,7 @@ class Model:
     @property
     def is_local(self) -> bool:
         """True if the model needs no hub."""
-        return self.path == EMBEDDED or _looks_local(self.path)
+        return self.path == EMBEDDED or looks_local(self.path)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -208,5 +208,6 @@ def parse(params: Mapping[str, Any]) -> Options:
     )
 
 
-def _looks_local(path: str) -> bool:
+def looks_local(path: str) -> bool:
+    """Return true if a path is a folder on this machine, not a hub id."""
     return path.startswith(("/", "./", "../", "~"))

@@ -27,7 +27,13 @@ from ci_bench.suites.roofline import step_facts
 from ci_bench.suites.sharing import begin_from, gathered, local_part, replicas, unsharded, whole_state
 from ci_bench.suites.training_loss.corpus import Batch, Rows, full_batches, load_rows, prepare_rows
 from ci_bench.suites.training_loss.layouts import ParallelStep, is_pipeline, own_share
-from ci_bench.suites.training_loss.network import build_model, build_optimizer, model_from, start_state
+from ci_bench.suites.training_loss.network import (
+    build_model,
+    build_optimizer,
+    check_ids,
+    start_state,
+    try_model,
+)
 from ci_bench.suites.training_loss.options import REFERENCE_ARM, Options, Precision, parse
 from ci_bench.suites.training_loss.training import FIRST_LOSS_SCALE, build_parallel, build_trainee, check_own_code
 from ci_bench.suites.training_loss.verify import Recipe, Verifier
@@ -57,7 +63,11 @@ class TrainingWorkload:
         for candidate in self._options.candidates:
             backend_of(candidate)
         prepare_rows(self._options, self._context.scratch)
-        build_optimizer(self._options, model_from(self._options, self._start(), "cpu"), self._context.device)
+        model = try_model(self._options)
+        ids = load_rows(self._context.scratch, "train").inputs.get("input_ids")
+        if self._options.model.factory is None and ids is not None:
+            check_ids(self._options, model, ids)
+        build_optimizer(self._options, model, self._context.device)
         if self._options.model.factory is not None or self._options.loss is not None:
             trainee = build_trainee(self._options, self._start(), device="cpu", candidate=None)
             rows = load_rows(self._context.scratch, "train")

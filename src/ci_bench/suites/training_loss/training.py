@@ -34,7 +34,8 @@ from ci_bench.suites.training_loss.layouts import (
     share_of,
     stages_of,
 )
-from ci_bench.suites.training_loss.network import BadModel, State, build_optimizer, model_from
+from ci_bench.suites.training_loss.model_files import BadModel
+from ci_bench.suites.training_loss.network import State, build_optimizer, model_from
 from ci_bench.suites.training_loss.options import Options, Precision
 from ci_bench.suites.user_code import load_named
 

@@ -30,9 +30,10 @@ from ci_bench.suites.freshness import left_by_training
 from ci_bench.suites.randomness import generator_states, moved, seed_step
 from ci_bench.suites.sharing import own_masks
 from ci_bench.suites.training_loss.checkpoints import Shelf
-from ci_bench.suites.training_loss.corpus import DATA, Batch, Rows, batches, full_batches
+from ci_bench.suites.training_loss.corpus import Batch, Rows, batches, full_batches
 from ci_bench.suites.training_loss.layouts import full_state
 from ci_bench.suites.training_loss.masks import Draws, compare_masks, take_draws
+from ci_bench.suites.training_loss.model_files import DATA
 from ci_bench.suites.training_loss.network import State, perturbed, start_state, state_digest
 from ci_bench.suites.training_loss.options import REFERENCE_ARM, Options, Precision
 from ci_bench.suites.training_loss.training import (

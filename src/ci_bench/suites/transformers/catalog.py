@@ -23,6 +23,25 @@ NOT_A_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 LONGEST_NAME = 60
 OF_IMAGES, OF_TEXT = {"image_size", "num_channels", "patch_size"}, {"vocab_size", "text_config"}
 """Fields of configurations that show the kind of a model's inputs."""
+_IMAGE_FAMILIES = """
+beit bit chmv2 conditional_detr convnext convnextv2 cvt d_fine dab-detr data2vec-vision
+deformable_detr deimv2 deit depth_anything depth_pro detr dinat dinov2 dinov2_with_registers
+dinov3_convnext dinov3_vit donut-swin dpt efficientloftr efficientnet eomt eomt_dinov3 focalnet
+glpn hgnet_v2 hiera ijepa levit lightglue lw_detr lw_detr_vit mask2former maskformer
+maskformer-swin mobilenet_v1 mobilenet_v2 mobilevit mobilevitv2 oneformer pixio poolformer
+pp_doclayout_v2 pp_doclayout_v3 pp_doclayout_v4 pp_lcnet pp_lcnet_v3 pp_lcnet_v4
+pp_ocrv5_mobile_det pp_ocrv5_server_det pp_ocrv6_medium_det pp_ocrv6_small_det
+prompt_depth_anything pvt pvt_v2 regnet resnet rf_detr rf_detr_dinov2 rt_detr rt_detr_resnet
+rt_detr_v2 sapiens2 segformer superglue superpoint swiftformer swin swin2sr swinv2
+table-transformer textnet timesformer timm_backbone timm_wrapper tipsv2_dpt tipsv2_vision_model
+upernet uvdoc_backbone videomae videomt videoprism_vision_model vit vit_msn vitdet
+vitpose_backbone vivit vjepa2 yolos zoedepth
+"""
+IMAGE_FAMILIES = frozenset(_IMAGE_FAMILIES.split())
+"""Families of transformers that read images or videos only.
+
+Their configurations need not say so: those of convolutional networks often leave the size out.
+"""
 
 
 def resolve_models(raw: Any, place: str) -> tuple[Model, ...]:
@@ -52,6 +71,8 @@ def has_sequence(model: Model) -> bool:
     This is assumed for models that only the hub knows.
     """
     config = model.config if not model.stored or model.on_hub else {**read_stored(model), **model.config}
+    if config.get("model_type") in IMAGE_FAMILIES:
+        return False
     return not OF_IMAGES.intersection(config) or bool(OF_TEXT.intersection(config))
 
 

@@ -73,8 +73,8 @@ class Inputs:
         batch = self._features(generator)
         if self.options.mode is Mode.TRAINING:
             batch |= self._labels(generator)
-        elif self.options.mode is Mode.INFERENCE and self.model.config.is_encoder_decoder:
-            batch["decoder_input_ids"] = self._ids(generator)
+        elif self.options.mode is Mode.INFERENCE:
+            batch |= self._decoder_ids(generator)
         return {name: self._placed(value) for name, value in batch.items()}
 
     def _placed(self, value: Tensor) -> Tensor:
@@ -122,6 +122,7 @@ class Inputs:
         return self.options.sequence_length or 1
 
     def _image_shape(self, config: Any) -> tuple[int, ...]:
+        config = _image_config(config)
         size = getattr(config, "image_size", None) or IMAGE_SIZE
         height, width = (size, size) if isinstance(size, int) else tuple(size)
         frames = getattr(config, "num_frames", None)
@@ -132,7 +133,7 @@ class Inputs:
         batch = self.options.batch_size
         if hasattr(config, "conv_kernel"):
             return (batch, samples_of(self._length, config.conv_kernel, config.conv_stride))
-        if name == "input_features" and hasattr(config, "max_source_positions"):
+        if hasattr(config, "max_source_positions") and hasattr(config, "num_mel_bins"):
             return (batch, config.num_mel_bins, 2 * config.max_source_positions)
         if hasattr(config, "max_length") and hasattr(config, "num_mel_bins"):
             return (batch, config.max_length, config.num_mel_bins)
@@ -152,8 +153,41 @@ class Inputs:
             case "characters":
                 return {"labels": self._ids(generator, max(1, self._length // FRAMES_PER_LABEL))}
             case "text":
-                return {"labels": self._ids(generator)}
-        return {"decoder_input_ids": self._ids(generator)} if config.is_encoder_decoder else {}
+                labels = {"labels": self._ids(generator)}
+                return labels if shifts_labels(config) else labels | self._decoder_ids(generator)
+        return self._decoder_ids(generator)
+
+    def _decoder_ids(self, generator: torch.Generator) -> Batch:
+        """The decoder's inputs, for a model that reads some; DETR's decoder has its own."""
+        reads = "decoder_input_ids" in arguments_of(self.model)
+        decodes = self.model.config.is_encoder_decoder and reads
+        return {"decoder_input_ids": self._ids(generator)} if decodes else {}
+
+
+def _image_config(config: Any) -> Any:
+    """The part of a configuration that has the size of images."""
+    names = ("vision_config", "backbone_config", "encoder")
+    parts = (getattr(config, name, None) for name in names)
+    return next((one for one in (config, *parts) if getattr(one, "image_size", None)), config)
+
+
+def require_inputs(model: nn.Module, batch: Batch) -> None:
+    """Raise `Unsupported` if a forward pass of a model on `meta` needs an input that is not made.
+
+    Ignore other errors: not every model runs on `meta`.
+    """
+    lacking = [name for name in arguments_of(model) if name not in batch]
+    try:
+        with torch.no_grad():
+            model(**{name: value.to("meta") for name, value in batch.items()})
+    except (ValueError, TypeError, AttributeError) as error:
+        said = str(error)
+        if "NoneType" in said or any(name in said.lower() for name in lacking):
+            name, made = type(model).__name__, ", ".join(batch)
+            told = f"{name} needs more inputs than the {made} made for it: {said}"
+            raise Unsupported(told) from error
+    except Exception:  # noqa: BLE001 - a library's code may raise anything on meta
+        return
 
 
 def require_length(config: Any, options: Options) -> None:
@@ -165,6 +199,16 @@ def require_length(config: Any, options: Options) -> None:
     rotary = any(getattr(text, name, None) is not None for name in ("rope_parameters", "rope_theta", "rope_scaling"))
     if limit is not None and 0 < limit < length and not rotary:  # XLNet has -1, for none
         raise Unsupported(f"a text of {length} tokens is longer than the {limit} positions of this model")
+
+
+def shifts_labels(config: Any) -> bool:
+    """Return true if an encoder-decoder can make its decoder's inputs from labels.
+
+    It puts a first id in front of them, and padding where they are masked.
+    """
+    needed = (getattr(config, f"{name}_token_id", None) for name in ("decoder_start", "pad"))
+    vocabulary: int = config.get_text_config().vocab_size
+    return all(one is not None and 0 <= one < vocabulary for one in needed)
 
 
 def described(batch: Batch) -> str:

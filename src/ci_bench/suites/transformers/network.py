@@ -180,11 +180,20 @@ class Recipe:
             else:
                 with torch.device(device):
                     built = kind._from_config(config, dtype=self.dtype, **wanted)  # noqa: SLF001 - what Auto classes call
-        except (ImportError, ValueError) as error:
+        except (ImportError, ValueError, AssertionError) as error:  # torch asserts ids of padding
             if "attn_implementation" in wanted and "attention" in str(error).lower():
                 raise Unsupported(f"attention {attention}: {sentence(error)}") from error
-            raise BadModel(f"model: {kind.__name__} cannot be built: {sentence(error)}") from error
+            told = f"model: {kind.__name__} cannot be built: {sentence(error)}{_beyond(config)}"
+            raise BadModel(told) from error
         return built
+
+
+def _beyond(config: Any) -> str:
+    """The end of a sentence: a padding id that a smaller vocabulary does not have."""
+    padding, size = (getattr(config, name, None) for name in ("pad_token_id", "vocab_size"))
+    if not isinstance(padding, int) or not isinstance(size, int) or padding < size:
+        return ""
+    return f"; set `pad_token_id`, which is {padding}, below `vocab_size`, which is {size}"
 
 
 def shake_weights(model: nn.Module, epsilon: float) -> None:

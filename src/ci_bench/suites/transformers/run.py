@@ -16,7 +16,7 @@ from ci_bench.suites.base import Context, Evidence, Program, Unsupported
 from ci_bench.suites.batch_parts import read_found
 from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.transformers.generation import Generation, Script, require_generation
-from ci_bench.suites.transformers.inputs import Inputs, require_length
+from ci_bench.suites.transformers.inputs import Inputs, require_inputs, require_length
 from ci_bench.suites.transformers.network import Recipe
 from ci_bench.suites.transformers.optimizers import build_optimizer
 from ci_bench.suites.transformers.options import Attention, Candidate, Mode, Options, Precision, parse
@@ -70,7 +70,10 @@ class TransformersWorkload:
         require_length(model.config, options)
         if options.mode is Mode.GENERATION:
             require_generation(model, options)
-        Inputs(options=options, model=model, dtype=self._recipe.dtype, device="cpu").batches()
+        made = Inputs(options=options, model=model, dtype=self._recipe.dtype, device="cpu")
+        first, *_ = made.batches()
+        if options.mode is not Mode.GENERATION:
+            require_inputs(model, first)
         if options.mode is Mode.TRAINING:
             build_optimizer(options, model, self._context.device)
         if options.model.on_hub and options.model.pretrained:

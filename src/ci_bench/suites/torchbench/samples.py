@@ -1,0 +1,68 @@
+"""The prepared batches of a model in verification: their tensors, steps over them, half blank copies."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from ci_bench.suites.base import no_mark
+from ci_bench.suites.digests import checksum
+from ci_bench.suites.freshness import HALVES
+from ci_bench.suites.torchbench.program import Ready, Result
+from ci_bench.suites.torchbench.sources.loaded import Sample
+
+
+def take_step(ready: Ready, sample: Sample) -> tuple[Result, dict[str, Tensor]]:
+    """Take one step and put back the inputs that it wrote into, so the next one begins from the same.
+
+    Returns:
+        The step's result, and what it wrote, by names such as ``inputs.0``, on the host.
+    """
+    given = [leaf for leaf in pytree.tree_leaves(parts_of(sample)) if isinstance(leaf, Tensor)]
+    before = [(checksum(leaf), leaf.detach().to("cpu", copy=True)) for leaf in given]
+    result = ready.step(sample, no_mark)
+    written = {}
+    for place, (leaf, (digest, original)) in enumerate(zip(given, before, strict=True)):
+        if checksum(leaf) == digest:
+            continue
+        written[f"inputs.{place}"] = leaf.detach().to("cpu", copy=True)
+        if leaf.shape == original.shape:
+            with torch.no_grad():
+                leaf.copy_(original)
+    return result, written
+
+
+def inputs_of(ready: Ready) -> tuple[Tensor, ...]:
+    """The tensors of all batches."""
+    return tuple(leaf for leaf in pytree.tree_leaves([parts_of(one) for one in ready.samples]) if isinstance(leaf, Tensor))
+
+
+def half_blank(sample: Sample, number: int) -> Sample:
+    """A copy of a sample of which some rows hold zeros, or the smallest whole number that comes in it."""
+    dim, rows = rows_of(sample)
+    place = (*(slice(None),) * dim, HALVES[number](rows))
+
+    def blank(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        copied = value.detach().clone()
+        if value.dtype is not torch.bool and value.dim() > dim and value.shape[dim] == rows:
+            copied[place] = 0 if value.is_floating_point() or value.is_complex() else value.min()
+        return copied
+
+    args, kwargs, target = pytree.tree_map(blank, parts_of(sample))
+    return Sample(args=args, kwargs=kwargs, target=target)
+
+
+def rows_of(sample: Sample) -> tuple[int, int]:
+    """Return the largest input's first dimension of size 2 or more, and that size; or 0, 0."""
+    leaves = [leaf for leaf in pytree.tree_leaves((sample.args, dict(sample.kwargs))) if isinstance(leaf, Tensor)]
+    shape = max((tuple(leaf.shape) for leaf in leaves), key=math.prod, default=())
+    return next(((dim, size) for dim, size in enumerate(shape) if size > 1), (0, 0))
+
+
+def parts_of(sample: Sample) -> tuple[Any, ...]:
+    """The arguments and the target of a sample, as a tree."""
+    return sample.args, dict(sample.kwargs), sample.target
