@@ -18,7 +18,7 @@ from ci_bench.github.http import Clock
 
 JOBS = yaml.safe_load((ROOT / "examples" / "workflows" / "on-request.yml").read_text())["jobs"]
 REPORT = yaml.safe_load((ROOT / "report" / "action.yml").read_text())["inputs"]
-PUSHED, SAID = "2030-01-01T12:00:00Z", "2030-01-01T12:05:00Z"
+OPENED, PUSHED, SAID = "2030-01-01T00:00:00Z", "2030-01-01T12:00:00Z", "2030-01-01T12:05:00Z"
 OUTPUT = re.compile(r"(?m)^(\w+)<<(.*)\n((?:.*\n)*?)\2$")
 
 
@@ -91,7 +91,7 @@ def test_a_comment_becomes_a_verdict(  # noqa: PLR0917 - by name
 ):
     state = fake.state
     state.roles = {"wil": "write"}
-    state.add_pull(7, HEAD, fork=True)
+    state.add_pull(7, HEAD, fork=True, created_at=OPENED, mergeable=True)
     state.add_run(HEAD, event="pull_request", head_branch="feature", fork=True, created_at=PUSHED)
     for ref in ("main", HEAD):
         state.files[ref, WORKFLOW] = b"on: pull_request"

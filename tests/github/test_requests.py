@@ -18,8 +18,8 @@ from ci_bench.github.comments import read_marker
 
 TWO = CONFIG.replace("[s/a]", "[s/a, s/b]")
 COMMAND = "/ci-bench run"
-BEFORE, PUSHED, AFTER, LATER = (f"2030-01-01T12:0{minute}:00Z" for minute in range(4))
-"""When the run of the newest push was created, when the comment was written, and moments around both."""
+OPENED, BEFORE, PUSHED, AFTER, LATER = (f"2030-01-01T12:0{minute}:00Z" for minute in range(5))
+"""When the pull request was opened, its newest push was run, the comment was written, and others."""
 LOCKED = "Unable to create comment because issue is locked."
 
 
@@ -45,7 +45,7 @@ class Play:
         for ref in ("main", HEAD):
             self.state.files[ref, WORKFLOW] = b"on: pull_request"
             self.state.files[ref, "ci-bench.yml"] = TWO.encode()
-        self.pull = self.state.add_pull(7, HEAD, fork=True)
+        self.pull = self.state.add_pull(7, HEAD, fork=True, created_at=OPENED, mergeable=True)
         self.gates_run = self.pushed(PUSHED)
         self.comment = None
 
@@ -203,6 +203,16 @@ def pushed_back(play):
     play.pushed(LATER)
 
 
+def pushed_back_without_a_run(play):
+    """Measured early, replaced by force, and pushed again after the comment by what starts no run."""
+    play.gates_run["created_at"] = BEFORE
+    play.moved("head_ref_force_pushed", PUSHED)
+
+
+def run_before_the_pull(play):
+    play.gates_run["created_at"] = "2029-12-31T12:00:00Z"
+
+
 def moved(event):
     return lambda play: play.moved(event)
 
@@ -271,6 +281,13 @@ DECLINED = {
         "is newer than the comment",
     ),
     "a head that was pushed away and back": (pushed_back, "is newer than the comment"),
+    "pushed away, and back without a run": (pushed_back_without_a_run, "no run shows that"),
+    "a run from before the pull request": (run_before_the_pull, "no run shows when"),
+    "a pull request with conflicts": (given(mergeable=False), "GitHub cannot merge this into main"),
+    "a merge that GitHub has not tried": (
+        given(mergeable=None),
+        "GitHub cannot merge this into main",
+    ),
     "a force-push after the comment": (moved("head_ref_force_pushed"), "is newer than the comment"),
     "another base after the comment": (moved("base_ref_changed"), "is newer than the comment"),
     "closed, pushed and reopened after the comment": (
@@ -366,7 +383,7 @@ def test_another_event_is_refused(play):
 @pytest.mark.parametrize("fork", [True, False])
 def test_a_person_with_write_access_gets_a_run(play, login, fork):
     play.state.runs.clear()
-    play.state.add_pull(7, HEAD, fork=fork)
+    play.state.add_pull(7, HEAD, fork=fork, created_at=OPENED, mergeable=True)
     play.pushed(PUSHED, fork=fork)
     play.says(f"{COMMAND}\r\nso that we know", login=login)
     granted = {
@@ -381,6 +398,27 @@ def test_a_person_with_write_access_gets_a_run(play, login, fork):
     assert "### Measuring on request: 2 cases\n" in play.told()
     assert "- `s/a`\n- `s/b`" in play.told()
     assert "shows how long this takes" in play.told()
+
+
+@pytest.mark.parametrize("second", ["01:58", "02:00", "02:04"])
+def test_a_force_push_before_the_comment_is_seen(play, second):
+    """Its event may be dated a little later than its run."""
+    play.moved("head_ref_force_pushed", f"2030-01-01T12:{second}Z")
+    assert play.answer()[1]["allowed"] == "true"
+
+
+def test_a_merge_is_waited_for(play):
+    """GitHub computes it when it is asked."""
+    play.pull["mergeable"] = None
+    asked = []
+
+    def on_request(seen):
+        asked.append(seen.path.endswith("pulls/7"))
+        if sum(asked) == 4:
+            play.pull["mergeable"] = True
+
+    play.fake.when_seen = on_request
+    assert play.answer()[1]["allowed"] == "true"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from ci_bench.github.server import Record
 
 MAY_WRITE = frozenset({"admin", "write"})
 """GitHub reports the role maintain as write, and triage as read."""
-_MOVED = frozenset({"head_ref_force_pushed", "head_ref_restored", "base_ref_changed", "reopened"})
+_RESET = frozenset({"head_ref_force_pushed", "head_ref_restored", "head_ref_deleted"})
+_MOVED = _RESET | {"base_ref_changed", "reopened"}
 
 
 def may_write(client: Client, login: str) -> bool:
@@ -37,7 +38,16 @@ def events_of(client: Client, number: int) -> Sequence[Record]:
 
 def newest_move(events: Sequence[Record]) -> datetime | None:
     """Return when a pull request last got another base or head by anything but a plain push."""
-    return max((moment(event) for event in events if event.text("event") in _MOVED), default=None)
+    return _newest(events, _MOVED)
+
+
+def newest_reset(events: Sequence[Record]) -> datetime | None:
+    """Return when the head last became another one than a plain push makes it."""
+    return _newest(events, _RESET)
+
+
+def _newest(events: Sequence[Record], kinds: frozenset[str]) -> datetime | None:
+    return max((moment(event) for event in events if event.text("event") in kinds), default=None)
 
 
 def runs_of(client: Client, sha: str) -> Iterator[Record]:

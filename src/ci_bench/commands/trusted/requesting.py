@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 SETTLE_S = 10.0
 """GitHub starts runs and writes events a moment after a push. Both are read this long after the head."""
+SKEW = timedelta(seconds=5)
+"""A force-push may be dated this much later than the run that it started."""
+MERGE_ROUNDS = 3
 MOST_WORKFLOWS = 10
 """Most workflows that are looked at for the date of a push."""
 MOST_ARTIFACTS = 3
@@ -159,42 +162,62 @@ def _unseen(publishing: PublishContext, request: "Request", pull: "Record") -> s
 
     Raises `GitHubFailed`.
     """
-    from ci_bench.github.rights import events_of, newest_move
+    from ci_bench.github.rights import events_of, newest_move, newest_reset
 
-    head = publishing.context.head.sha[:12]
+    head, branch = publishing.context.head.sha[:12], publishing.base_branch
+    if not _merges(publishing.client, request.number):
+        return f"GitHub cannot merge this into {branch}, and then starts no run that dates a push"
     pushed = _last_push(publishing, pull)
     if pushed is None:
         return (
-            f"no run shows when {head} was pushed; a workflow of {publishing.base_branch} has to "
-            "start on each push of a pull request, and this one must not change that workflow"
+            f"no run shows when {head} was pushed; a workflow of {branch} has to start on each push "
+            "of a pull request, and this one must not change that workflow"
         )
-    moved = newest_move(events_of(publishing.client, request.number))
-    if request.created_at <= max(filter(None, (pushed, moved))):
+    events = events_of(publishing.client, request.number)
+    if request.created_at <= max(filter(None, (pushed, newest_move(events)))):
         return f"the head {head} or its base is newer than the comment; look at it, and comment again"
+    reset = newest_reset(events)
+    if reset is not None and reset > pushed + SKEW:
+        return f"no run shows that {head} came after the last force-push; push again"
     return None
+
+
+def _merges(client: "Client", number: int) -> bool:
+    """Return whether GitHub can merge the pull request, which it computes when it is asked."""
+    for _ in range(MERGE_ROUNDS):
+        mergeable = client.get(f"pulls/{number}").truth("mergeable")
+        if mergeable is not None:
+            return mergeable
+        client.clock.sleep(SETTLE_S)
+    return False
 
 
 def _last_push(publishing: PublishContext, pull: "Record") -> datetime | None:
     """Return when the head was last pushed, by the runs of a workflow that starts on each push.
 
     It is `None` if no run shows it. A pull request could change when a workflow starts, so only
-    files that base has as well count. Runs of another branch with the same head do not.
+    files that base has as well count. Runs of another branch with the same head do not, nor do
+    those from before this pull request.
     """
     from ci_bench.github.rights import moment, runs_of, workflow_of
 
     sha, source = publishing.context.head.sha, pull.number("head", "repo", "id")
-    runs = [
-        run
-        for run in runs_of(publishing.client, sha)
-        if source is not None
-        and run.number("head_repository", "id") == source
-        and run.text("head_branch") == pull.text("head", "ref")
-    ]
+    if source is None:
+        return None
+    runs = [run for run in runs_of(publishing.client, sha) if _is_of(run, pull, source)]
     for path in sorted({workflow_of(run) for run in runs})[:MOST_WORKFLOWS]:
         ours = fetch_file(publishing, publishing.base_branch, path)
         if ours is not None and starts_on_pushes(ours) and ours == fetch_file(publishing, sha, path):
             return max(moment(run) for run in runs if workflow_of(run) == path)
     return None
+
+
+def _is_of(run: "Record", pull: "Record", source: int) -> bool:
+    """Return whether a run is of this pull request's branch, since there is the pull request."""
+    from ci_bench.github.rights import moment
+
+    same = run.number("head_repository", "id") == source
+    return same and run.text("head_branch") == pull.text("head", "ref") and moment(run) >= moment(pull)
 
 
 def starts_on_pushes(workflow: bytes) -> bool:
