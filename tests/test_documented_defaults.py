@@ -24,6 +24,7 @@ WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 8: "eight", 10: "
 SEVERITY_WORDS = {Severity.FAIL: "a failure", Severity.WARN: "a warning", Severity.NOTE: "a note"}
 
 JUDGING, GITHUB, README = "docs/judging.md", "docs/github.md", "README.md"
+STATISTICS, SUITES = "docs/internals/judging.md", "docs/internals/suites.md"
 SCREENS = "docs/internals/adr/0008-a-saved-baseline-screens.md"
 POLICY, RUN = "ci_bench.records.config", "ci_bench.records.config"
 LOSSES = "ci_bench.suites.torchbench.quantization:LIMITS"
@@ -86,40 +87,60 @@ CLAIMS = [
     Claim(SCREENS, "{} on a CPU,", f"{POLICY}:DEFAULT_DRIFT.cpu", percent),
     Claim(SCREENS, "on a CPU, {} on a GPU", f"{POLICY}:DEFAULT_DRIFT.cuda", percent),
     Claim(JUDGING, "than the normal drift, {} on a CPU", f"{POLICY}:DEFAULT_DRIFT.cpu", percent),
+    Claim(STATISTICS, "than the normal drift, {} on a CPU", f"{POLICY}:DEFAULT_DRIFT.cpu", percent),
     Claim(JUDGING, "and {} on a GPU unless `policy.drift` says otherwise", f"{POLICY}:DEFAULT_DRIFT.cuda", percent),
+    Claim(STATISTICS, "and {} on a GPU unless `policy.drift` says otherwise", f"{POLICY}:DEFAULT_DRIFT.cuda", percent),
     Claim("schemas/config.json", "Null takes {} on the CPU", f"{POLICY}:DEFAULT_DRIFT.cpu", percent),
     Claim("schemas/config.json", "on the CPU and {} on a GPU.", f"{POLICY}:DEFAULT_DRIFT.cuda", percent),
     Claim("schemas/config.json", "Null takes {}, and", f"{POLICY}:DEFAULT_THRESHOLD", percent),
     Claim("schemas/config.json", "and {} for times of a paired run.", f"{POLICY}:PAIRED_THRESHOLD", percent),
     Claim(JUDGING, "In a paired run it is {} unless `policy.thresholds`", f"{POLICY}:PAIRED_THRESHOLD", percent),
+    Claim(STATISTICS, "In a paired run it is {} unless `policy.thresholds`", f"{POLICY}:PAIRED_THRESHOLD", percent),
     Claim(JUDGING, "({} for latencies of compilation", "ci_bench.records.metrics:COMPILE_COLD.threshold", percent),
+    Claim(STATISTICS, "({} for latencies of compilation", "ci_bench.records.metrics:COMPILE_COLD.threshold", percent),
     Claim(JUDGING, "(`policy.thresholds`, {} unless set)", "ci_bench.records.metrics:STEP_TIME.threshold", percent),
+    Claim(STATISTICS, "(`policy.thresholds`, {} unless set)", "ci_bench.records.metrics:STEP_TIME.threshold", percent),
     Claim("docs/suites/command.md", "beyond the threshold ({} by default)", f"{POLICY}:DEFAULT_THRESHOLD", percent),
-    Claim(JUDGING, "twice the threshold, and at least {}.", "ci_bench.judge.paired:LEAST_MARGIN", percent),
-    Claim(JUDGING, "trimmed means ({} off each end)", "ci_bench.judge.noise:TRIMMED", percent),
-    Claim(JUDGING, "A change is called from {} launches on", "ci_bench.judge.sequential:COLD_LAUNCHES", word),
+    Claim(JUDGING, "twice the threshold, and at least {} |", "ci_bench.judge.paired:LEAST_MARGIN", percent),
+    Claim(JUDGING, "and a change is called from {} launches on", "ci_bench.judge.sequential:COLD_LAUNCHES", word),
+    Claim(STATISTICS, "twice the threshold, and at least {}.", "ci_bench.judge.paired:LEAST_MARGIN", percent),
+    Claim(STATISTICS, "trimmed means ({} off each end)", "ci_bench.judge.noise:TRIMMED", percent),
+    Claim(STATISTICS, "A change is called from {} launches on", "ci_bench.judge.sequential:COLD_LAUNCHES", word),
     Claim(JUDGING, "be called unchanged from {} launches on", "ci_bench.judge.sequential:COLD_UNCHANGED", word),
-    Claim(JUDGING, "a usual spread of {},", "ci_bench.judge.sequential:COLD_SPREAD", percent),
-    Claim(JUDGING, "or {} of the spread inside", "ci_bench.judge.sequential:COLD_SHARE", percent),
-    Claim(JUDGING, "worth {} launches more", "ci_bench.judge.sequential:COLD_FREEDOM", word),
+    Claim(STATISTICS, "be called unchanged from {} launches on", "ci_bench.judge.sequential:COLD_UNCHANGED", word),
+    Claim(STATISTICS, "a usual spread of {},", "ci_bench.judge.sequential:COLD_SPREAD", percent),
+    Claim(STATISTICS, "or {} of the spread inside", "ci_bench.judge.sequential:COLD_SHARE", percent),
+    Claim(STATISTICS, "worth {} launches more", "ci_bench.judge.sequential:COLD_FREEDOM", word),
     Claim(JUDGING, "evaluated after {} launches", "ci_bench.judge.sequential:Rule.looks", listed),
+    Claim(STATISTICS, "evaluated after {} launches", "ci_bench.judge.sequential:Rule.looks", listed),
     Claim(JUDGING, "is called regressed is at most {}, shared out", "ci_bench.judge.sequential:Rule.alpha", percent),
-    Claim(JUDGING, "with a {} interval that takes launches", "ci_bench.judge.ratios:LEVEL", percent),
+    Claim(STATISTICS, "is called regressed is at most {}, shared out", "ci_bench.judge.sequential:Rule.alpha", percent),
+    Claim(STATISTICS, "with a {} interval that takes launches", "ci_bench.judge.ratios:LEVEL", percent),
     Claim(JUDGING, "If a suite has {} or more times", "ci_bench.judge.screening:LEAST_TIMES", word),
+    Claim(STATISTICS, "If a suite has {} or more times", "ci_bench.judge.screening:LEAST_TIMES", word),
     Claim(JUDGING, "and beyond {}; if a side's own launches differ", "ci_bench.records.metrics:LEAST_BYTES", mebibytes),
     Claim(JUDGING, "over the first {} steps", "ci_bench.judge.parity:STEPS"),
+    Claim(STATISTICS, "over the first {} steps", "ci_bench.judge.parity:STEPS"),
     Claim(JUDGING, "both scores are at most {} |", "ci_bench.judge.parity:LIMIT"),
+    Claim(STATISTICS, "both scores are at most {} |", "ci_bench.judge.parity:LIMIT"),
     Claim(JUDGING, "a score is above {};", "ci_bench.judge.parity:LIMIT"),
+    Claim(STATISTICS, "a score is above {};", "ci_bench.judge.parity:LIMIT"),
     Claim(JUDGING, "fewer than {} steps, no perturbed run", "ci_bench.judge.parity:LEAST_STEPS"),
-    Claim(JUDGING, "loss difference over the last {} steps", "ci_bench.judge.parity_over_seeds:WINDOW"),
+    Claim(STATISTICS, "fewer than {} steps, no perturbed run", "ci_bench.judge.parity:LEAST_STEPS"),
+    Claim(STATISTICS, "loss difference over the last {} steps", "ci_bench.judge.parity_over_seeds:WINDOW"),
     Claim(JUDGING, "another seed on the loss, at least {} and", "ci_bench.judge.parity_over_seeds:LEAST_MARGIN", percent),
+    Claim(STATISTICS, "another seed on the loss, at least {} and", "ci_bench.judge.parity_over_seeds:LEAST_MARGIN", percent),
     Claim(JUDGING, "and at most {}. At least", "ci_bench.judge.parity_over_seeds:LARGEST_MARGIN", percent),
+    Claim(STATISTICS, "and at most {}. At least", "ci_bench.judge.parity_over_seeds:LARGEST_MARGIN", percent),
     Claim(JUDGING, "At least {} steps and", "ci_bench.judge.parity_over_seeds:LEAST_STEPS"),
+    Claim(STATISTICS, "At least {} steps and", "ci_bench.judge.parity_over_seeds:LEAST_STEPS"),
     Claim(JUDGING, "steps and {} seeds, or it is", "ci_bench.judge.parity_over_seeds:LEAST_SEEDS", word),
+    Claim(STATISTICS, "steps and {} seeds, or it is", "ci_bench.judge.parity_over_seeds:LEAST_SEEDS", word),
     Claim(JUDGING, "more than {} of rows flipping breaks accuracy", "ci_bench.judge.parity_over_seeds:FLIPPED", percent),
-    Claim(JUDGING, "last {} windows of", "ci_bench.judge.parity_runs:TAIL", word),
-    Claim(JUDGING, "windows of {} batches", "ci_bench.judge.parity_runs:WINDOW"),
-    Claim(JUDGING, "batches within +{})", "ci_bench.judge.parity_runs:ALLOWANCE"),
+    Claim(STATISTICS, "more than {} of rows flipping breaks accuracy", "ci_bench.judge.parity_over_seeds:FLIPPED", percent),
+    Claim(STATISTICS, "last {} windows of", "ci_bench.judge.parity_runs:TAIL", word),
+    Claim(STATISTICS, "windows of {} batches", "ci_bench.judge.parity_runs:WINDOW"),
+    Claim(STATISTICS, "batches within +{})", "ci_bench.judge.parity_runs:ALLOWANCE"),
     Claim(GITHUB, "at most {} commits back", "ci_bench.github.baseline:FARTHEST"),
     Claim(GITHUB, "at most {} packed,", f"{LIMITS}.archive", megabytes),
     Claim(GITHUB, "packed, {} unpacked", f"{LIMITS}.total", megabytes),
@@ -135,19 +156,22 @@ CLAIMS = [
     Claim("docs/formats.md", "do between two moments, {}", "ci_bench.commands.sides:MOST_DRIFT", percent),
     Claim(JUDGING, "`inconclusive` is {} by default", f"{POLICY}:DEFAULT_SEVERITIES.inconclusive", SEVERITY_WORDS.__getitem__),
     Claim(JUDGING, "it is `learning_unknown`, {}", f"{POLICY}:DEFAULT_SEVERITIES.learning_unknown", SEVERITY_WORDS.__getitem__),
+    Claim(
+        STATISTICS, "it is `learning_unknown`, {}", f"{POLICY}:DEFAULT_SEVERITIES.learning_unknown", SEVERITY_WORDS.__getitem__
+    ),
 ]
 NUMERICS = "ci_bench.suites.numerics"
 COMPUTED = [
-    Claim("docs/suites/transformers.md", "distance from fp64, plus {} roundings", f"{NUMERICS}:ROUNDINGS"),
+    Claim(SUITES, "distance from fp64, plus {} roundings", f"{NUMERICS}:ROUNDINGS"),
     Claim("docs/plugins.md", "be off by {} times that", f"{NUMERICS}:MULTIPLIER"),
     Claim("docs/plugins.md", "times that ({} times in fp32,", f"{NUMERICS}:MULTIPLIER_FP32"),
     Claim("docs/plugins.md", "by {} roundings of the tensor's own size", f"{NUMERICS}:ROUNDINGS"),
     Claim(
         "docs/suites/transformers.md", "A file holds {} of", "ci_bench.suites.transformers.process_memory:MOST_BYTES", megabytes
     ),
-    Claim("docs/suites/torchbench.md", "({} in fp32,", f"{NUMERICS}:MULTIPLIER_FP32"),
-    Claim("docs/suites/torchbench.md", "in fp32, {} in narrower formats)", f"{NUMERICS}:MULTIPLIER"),
-    Claim("docs/suites/torchbench.md", "plus {} roundings of the tensor's", f"{NUMERICS}:ROUNDINGS"),
+    Claim(SUITES, "({} in fp32,", f"{NUMERICS}:MULTIPLIER_FP32"),
+    Claim(SUITES, "in fp32, {} in narrower formats)", f"{NUMERICS}:MULTIPLIER"),
+    Claim(SUITES, "plus {} roundings of the tensor's", f"{NUMERICS}:ROUNDINGS"),
     Claim("docs/suites/torchbench.md", "Up to {} is allowed for `int8weightonly`", f"{LOSSES}.int8weightonly"),
     Claim("docs/suites/torchbench.md", "{} for `int8dynamic`,", f"{LOSSES}.int8dynamic"),
     Claim("docs/suites/torchbench.md", "{} for `int4weightonly`, and on top", f"{LOSSES}.int4weightonly"),
@@ -183,7 +207,7 @@ def test_a_figure_that_drifts_is_seen(claim: Claim) -> None:
     assert not claim.holds(other_than(claim.value()))
 
 
-PROSE = ("README.md", "docs/judging.md", "docs/paired.md", "docs/github.md", "docs/history.md", "docs/suites/command.md")
+PROSE = (README, JUDGING, STATISTICS, "docs/paired.md", GITHUB, "docs/history.md", "docs/suites/command.md")
 SET_OTHERWISE = re.compile(r"\b(unless|by default)\b")
 FIGURE = re.compile(r"\b\d+(?:\.\d+)?(?:%| s\b| MB\b| MiB\b| launches\b)")
 

@@ -9,8 +9,8 @@ EXAMPLE = ROOT / "examples" / "ranked_plugin"
 
 
 def test_the_docs_show_the_example_as_it_is_and_its_configuration_is_valid() -> None:
-    page = (ROOT / "docs" / "plugins.md").read_text()
+    page = (ROOT / "docs" / "internals" / "ranked_suites.md").read_text()
     for name in ("suite.py", "worker.py"):
-        assert (EXAMPLE / "shared_mlp" / name).read_text() in page, f"docs/plugins.md shows another {name}"
+        assert (EXAMPLE / "shared_mlp" / name).read_text() in page, f"docs/internals/ranked_suites.md shows another {name}"
     (entry,) = load_config(EXAMPLE / "ci-bench.yml").entries
     assert entry.options == {"processes": [2, 4]}

@@ -6,7 +6,7 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-from extent import entries, nightly
+from extent import entries, in_ci
 
 ROOT = Path(__file__).resolve().parents[1]
 SPEC = importlib.util.spec_from_file_location("choose_tests", ROOT / "tools" / "choose_tests.py")
@@ -28,14 +28,13 @@ def test_what_is_left_out_exists():
     assert len(left_out) > 100
 
 
-def test_what_is_left_to_the_night_exists_and_so_does_what_runs_in_its_place():
-    late, instead = nightly()
-    for name in late | instead:
+def test_what_ci_runs_of_it_exists_and_is_left_out_by_make_test():
+    left_out, kept = entries()
+    for name in in_ci():
         file, _, function = name.partition("::")
-        assert function.partition("[")[0] in functions(file), name
-    assert not instead & late
-    # A whole function runs in no test's place if some of it is left to the night.
-    assert not {name for name in instead if "[" not in name and any(one.startswith(f"{name}[") for one in late)}
+        assert function.partition("[")[0].rpartition("::")[2] in functions(file), name
+        assert name.partition("[")[0] in left_out, name
+        assert name not in kept, name
 
 
 def test_every_folder_of_tests_has_quick_ones():
@@ -67,17 +66,18 @@ def test_a_function_is_left_out_by_its_average_or_its_sum_and_a_file_keeps_its_q
     ]
 
 
-def test_what_takes_long_is_left_to_the_night_but_for_its_quickest():
+def test_ci_runs_the_quickest_of_a_file_and_what_was_chosen_by_hand():
     took = {
-        "tests/a.py::test_one": 0.1,
-        "tests/a.py::test_long": 50.0,
-        **{f"tests/a.py::test_many[{number}]": 12.0 + number for number in range(3)},
-        "tests/c.py::test_alone": 100.0,
+        "tests/a.py::test_quick": 0.1,
+        **{f"tests/a.py::test_many[{number}]": 3.0 + number for number in range(4)},
+        "tests/b.py::test_only": 25.0,
+        "tests/c.py::test_too_long": 100.0,
     }
-    assert [*choose_tests.late(took)] == [
-        "tests/a.py::test_long | tests/a.py::test_one",
-        "tests/a.py::test_many | tests/a.py::test_many[0]",
-        "tests/a.py::test_many | tests/a.py::test_many[1]",
+    assert [*choose_tests.of_ci(took, ("tests/c.py::test_too_long",))] == [
+        "3 tests/a.py::test_many[0]",
+        "4 tests/a.py::test_many[1]",
+        "25 tests/b.py::test_only",
+        "keep tests/c.py::test_too_long",
     ]
 
 

@@ -5,9 +5,8 @@ PYTEST_ARGS=--junitxml=DURATIONS.xml`` wrote, or `test` and `test-rest` each. A 
 where one takes long on average, or all together do. Of a file that would be left out as a whole the quickest test stays, unless
 that takes long, too.
 
-With ``--nightly`` it prints lines for tests/nightly.txt: what `make test-rest` should leave to the night. Of a function whose
-parameters take long together, CI runs the quickest ones. A single test that takes long is left to the night if its file has
-another test that CI runs.
+With ``--ci`` it prints tests/in_ci.txt instead: those of them that CI runs all the same. They are the quickest of each file,
+as far as ten seconds go, and the lines of the present list that begin with ``keep``, which are chosen by hand.
 """
 
 import sys
@@ -18,8 +17,14 @@ from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parents[1]
 LONG_S, LONG_TOGETHER_S, LONG_ALONE_S = 1.5, 15.0, 15.0
-NIGHTLY_S = 30.0
-"""What one function may take in CI, of those that `make test` leaves out."""
+CI_FILE_S, CI_LONGEST_S = 10.0, 30.0
+"""Seconds that the tests of one file may take in CI, of those that `make test` leaves out, and that its only one may."""
+CI_LIST = ROOT / "tests" / "in_ci.txt"
+CI_HEAD = """\
+# Of what `make test` leaves out, the tests that CI runs all the same (`make test-rest`): the quickest of each file, with its
+# seconds, chosen by tools/choose_tests.py from measured durations, and tests chosen by hand (`keep`). The rest, and
+# all that needs the image, runs every night.
+"""
 HEAD = """\
 # What `make test` leaves to `make test-all`: test functions with the seconds that all their parameters took, and single tests to
 # keep all the same. Chosen by tools/choose_tests.py from measured durations; tests/test_thorough.py says what is stale.
@@ -28,11 +33,17 @@ HEAD = """\
 
 def main(paths: Sequence[str]) -> int:
     """Print the list."""
-    cases = [case for path in paths if path != "--nightly" for case in ET.parse(path).iter("testcase")]  # noqa: S314 - our own
+    for_ci = "--ci" in paths
+    cases = [case for path in paths if path != "--ci" for case in ET.parse(path).iter("testcase")]  # noqa: S314 - our own wrote them
     took = {_name(case): float(case.get("time", 0)) for case in cases}
-    lines = late(took) if "--nightly" in paths else (HEAD.rstrip(), *chosen(took))
+    lines = [CI_HEAD.rstrip(), *of_ci(took, _kept())] if for_ci else [HEAD.rstrip(), *chosen(took)]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0
+
+
+def _kept() -> tuple[str, ...]:
+    lines = CI_LIST.read_text(encoding="utf-8").splitlines() if CI_LIST.exists() else []
+    return tuple(line.removeprefix("keep ") for line in lines if line.startswith("keep "))
 
 
 def _name(case: ET.Element) -> str:
@@ -57,31 +68,27 @@ def chosen(took: Mapping[str, float]) -> Iterator[str]:
             yield f"keep {quickest}"
 
 
-def late(took: Mapping[str, float]) -> Iterator[str]:
-    """Lines on tests that took so many seconds, by node id: what is left to the night, and the test that CI runs in its place."""
-    functions: dict[str, dict[str, float]] = defaultdict(dict)
-    for test, seconds in took.items():
-        functions[test.partition("[")[0]][test] = seconds
-    for name, tests in sorted(functions.items()):
-        if sum(tests.values()) <= NIGHTLY_S:
-            continue
-        kept, left_s = list[str](), NIGHTLY_S
-        for test in sorted(tests, key=tests.__getitem__):
-            left_s -= tests[test]
-            if left_s >= 0:
-                kept.append(test)
-        if kept:
-            yield from (f"{name} | {test}" for test in kept)
-        elif instead := _instead(name, took):
-            yield f"{name} | {instead}"
+def of_ci(took: Mapping[str, float], kept: Sequence[str]) -> Iterator[str]:
+    """The lines for tests that `make test` leaves out and that took so many seconds, by node id; `kept` are chosen by hand."""
+    words = [line.split(" ", 1) for line in chosen(took)]
+    left, quick = {name for word, name in words if word != "keep"}, {name for word, name in words if word == "keep"}
+    files: dict[str, list[str]] = defaultdict(list)
+    for test in took:
+        if test.partition("[")[0] in left and test not in quick and not _wants_the_image(test):
+            files[test.partition("::")[0]].append(test)
+    for _, tests in sorted(files.items()):
+        left_s = CI_FILE_S
+        for place, test in enumerate(sorted(tests, key=took.__getitem__)):
+            left_s -= took[test]
+            if left_s < 0 and (place or took[test] > CI_LONGEST_S):
+                break
+            yield f"{took[test]:.0f} {test}"
+    yield from (f"keep {test}" for test in sorted(kept))
 
 
-def _instead(name: str, took: Mapping[str, float]) -> str:
-    """The quickest other test of the file, unless that takes long as well."""
-    file = f"{name.partition('::')[0]}::"
-    others = [test for test in took if test.startswith(file) and test.partition("[")[0] != name]
-    quickest = min(others, key=took.__getitem__, default="")
-    return quickest if quickest and took[quickest] <= NIGHTLY_S else ""
+def _wants_the_image(test: str) -> bool:
+    path = ROOT / test.partition("::")[0]
+    return path.exists() and "mark.container" in path.read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -133,7 +133,6 @@ def test_a_card_that_breaks_the_contract_is_told(tmp_path, card, broken):
     assert f"::{broken}" in done.stdout
 
 
-@pytest.mark.alone
 @pytest.mark.slow
 def test_the_same_commit_is_clean_on_it(tmp_path):
     judged = gate(repository(tmp_path / "repository"), Script(least_kernel_s=KERNEL_S, host_s=HOST_S), tmp_path / "gate")
@@ -196,7 +195,6 @@ def test_on_a_card_for_one_process_at_a_time_the_sides_follow_one_another(tmp_pa
     assert not {"regressed", "improved"} & set(judged.verdicts.values())
 
 
-@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize("suite", OF_EACH_SUITE)
 def test_every_suite_is_clean_on_it(tmp_path, suite):
@@ -231,7 +229,6 @@ def test_a_throttled_card_is_told_and_what_it_disturbed_measured_again(tmp_path)
     assert not {"regressed", "improved"} & set(judged.verdicts.values()), judged.said
 
 
-@pytest.mark.alone
 @pytest.mark.slow
 def test_a_power_cap_that_holds_all_the_time_is_recorded_and_no_doubt(tmp_path):
     capped = Spell(sm_mhz=1400, reasons=POWER_CAP)

@@ -1,4 +1,4 @@
-"""What becomes of a run, whatever happens to it and its pull request: the table of docs/github.md, played row by row."""
+"""What becomes of a run, whatever happens to it and its pull request: the table of docs/internals/outcomes.md, played row by row."""
 
 import re
 from dataclasses import replace
@@ -18,7 +18,7 @@ from ci_bench.judge.calibration import fingerprint
 from ci_bench.records.calibration import Calibration, PastRun, PastSeries
 from ci_bench.records.results import Check, Outcome, Status
 
-DOCS = Path(__file__).parents[2] / "docs" / "github.md"
+DOCS = Path(__file__).parents[2] / "docs" / "internals" / "outcomes.md"
 GROUP, MERGE, RELEASE = f"gh-readonly-queue/main/pr-7-{BASE}", sha_of("merge"), sha_of("release 0")
 STRICT = f"{CONFIG}policy: {{severities: {{regressed: fail}}}}\n"
 LOOSE = f"{CONFIG}policy: {{severities: {{regressed: note, inconclusive: note}}}}\n"

@@ -235,7 +235,7 @@ class Device:
 
     `on_gpu` says whether the plan computes with torch; `gpus` are those of this machine, by vendor. `held` are the keys of the
     locks that are held. `calibrations` are what is known of machines' noise. `processes` is the largest number of processes of a
-    case: on GPUs each has its own.
+    case; each takes one GPU.
     """
 
     options: "RunOptions"
@@ -260,7 +260,7 @@ class Device:
         on_cpu = key == cpu_key() or self.options.device == "cpu"
         shared = () if on_cpu else keys_of_ranks(self.gpus, self.environ, processes=self.processes)
         with ExitStack() as stack:
-            for one in sorted({*shared, *([key] if key else [])}):  # in one order, so that two runs never wait for each other
+            for one in sorted({*shared, *([key] if key else [])}):  # one order, or two runs could wait for each other
                 stack.enter_context(self._lock(one))
                 self.held |= {one}
             yield

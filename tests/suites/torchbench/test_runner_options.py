@@ -21,7 +21,7 @@ STATES = ("works", "in part: ", "skipped where ", "not there: ", "not there on p
 
 def rows():
     """Option names, what stands for them here, and the state, of each row."""
-    page = (ROOT / "docs/suites/torchbench.md").read_text()
+    page = (ROOT / "docs/internals/dynamo_runner.md").read_text()
     section = page.partition("## The dynamo runner's options")[2].partition("\n## ")[0]
     cells = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| `--")]
     return [(re.findall(r"--[A-Za-z0-9_-]+", names), here, state) for names, here, state in cells]

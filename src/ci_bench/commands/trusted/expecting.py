@@ -6,7 +6,7 @@ The configuration is planned here; no code of the tree is run for it, and no tor
 `judge.binding` compares results with the outcome. A run without a verdict is never green. A run
 that waits for approval, or that was skipped, is not reported: a required check continues to wait.
 One that was cancelled, and one whose pull request is closed or has moved on, ends its check as
-`cancelled`, which lets nothing pass and blames no one. docs/github.md has the table.
+`cancelled`, which lets nothing pass and blames no one. docs/internals/outcomes.md has the table.
 """
 
 import re

@@ -32,7 +32,7 @@ def configured_key(device: str, gpus: Sequence[Cards], environ: Mapping[str, str
 
 
 def keys_of_ranks(gpus: Sequence[Cards], environ: Mapping[str, str], *, processes: int) -> tuple[str, ...]:
-    """Return the keys of the locks of the GPUs that so many processes take, one each, in the order to lock them in.
+    """Return the keys of the locks of the GPUs for this number of processes, one each, in locking order.
 
     Empty for one process, on the CPU, or if only a worker will know.
     """

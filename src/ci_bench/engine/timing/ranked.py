@@ -46,7 +46,7 @@ SIZES = {
 
 
 def own_device(seat: Seat, wanted: str) -> str:
-    """Return the device of one rank, before it has a context on any GPU: each rank takes a GPU of its own.
+    """Return the device of one rank, before it has a context on any GPU: one GPU for each rank.
 
     Raises:
         Unsupported: there are fewer GPUs than ranks.
