@@ -36,12 +36,14 @@ def places(state: Mapping[str, Any]) -> Places:
 
 def fetch_config(state: Mapping[str, Any]) -> list[str]:
     """The configuration of the base branch."""
-    return ["fetch-config", "--config-path", state["settings"]["config_path"], "--output", places(state).config]
+    settings = state["settings"]
+    return ["fetch-config", "--config-path", settings["config_path"], "--output", places(state).config, *requested(settings)]
 
 
 def fetch_baseline(state: Mapping[str, Any]) -> list[str]:
     """The results of an ancestor of the base commit."""
-    return ["fetch-baseline", "--output", places(state).baseline, *_baseline(state["settings"])]
+    settings = state["settings"]
+    return ["fetch-baseline", "--output", places(state).baseline, *_baseline(settings), *requested(settings)]
 
 
 def setup(state: Mapping[str, Any]) -> list[str]:
@@ -53,7 +55,7 @@ def setup(state: Mapping[str, Any]) -> list[str]:
 def bench(state: Mapping[str, Any]) -> list[str]:
     """Measuring: both sides in turns, or head alone. What it says of a verdict is not used."""
     here, settings = places(state), state["settings"]
-    filters = [part for text in settings["filter"] for part in ("--filter", text)]
+    filters = _filters(settings)
     if settings["baseline"] != "paired":
         return ["run", *_measuring(here), *filters]
     noise = ["--noise", here.noise] if settings["noise"] else []
@@ -82,9 +84,26 @@ def judging(settings: Mapping[str, Any]) -> list[str]:
     return [*_telling(settings), *(_baseline(settings) if settings["baseline"] == "artifact" else [])]
 
 
+def requested(settings: Mapping[str, Any]) -> list[str]:
+    """The commit of a run that a comment requested."""
+    return _given("--head", settings["head"])
+
+
+def answer_request(settings: Mapping[str, Any], output: str) -> list[str]:
+    """Checks and answers a comment's request for a run."""
+    named = ["--artifact", settings["artifact"], "--baseline-artifact", settings["baseline_artifact"]]
+    told = ["--config-path", settings["config_path"], "--comment-author", settings["comment_author"]]
+    return ["answer-request", "--output", output, *named, *told, "--patience", str(settings["patience_s"])]
+
+
+def _filters(settings: Mapping[str, Any]) -> list[str]:
+    return [part for text in settings["filter"] for part in ("--filter", text)]
+
+
 def _telling(settings: Mapping[str, Any]) -> list[str]:
     judged = ["--config-path", settings["config_path"], "--baseline", settings["baseline"]]
-    return [*judged, "--comment", settings["comment"], "--comment-author", settings["comment_author"]]
+    own = [*requested(settings), *_filters(settings)] if settings["head"] else []
+    return [*judged, "--comment", settings["comment"], "--comment-author", settings["comment_author"], *own]
 
 
 def _measuring(here: Places) -> list[str]:

@@ -18,10 +18,10 @@ _MACHINE = r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}"
 _MACHINES = rf"{_MACHINE}( *, *{_MACHINE}){{0,15}}"
 _OF_BOTH = (
     *("config_path", "baseline", "base", "baseline_branch", "baseline_workflow", "baseline_farthest"),
-    *("comment", "comment_author", "check", "check_name", "key", "patience_s"),
+    *("comment", "comment_author", "check", "check_name", "key", "patience_s", "head", "filter"),
 )
 FIELDS: Mapping[str, inputs.Parse] = {
-    "command": inputs.one_of("publish", "announce", "install"),
+    "command": inputs.one_of("publish", "announce", "answer-request", "install"),
     "gate": inputs.boolean,
     "artifact": inputs.form(_PATTERN, "an artifact's name, with one * for the names of machines"),
     "machines": inputs.form(_MACHINES, "names of up to 16 machines, separated by commas", empty=True),
@@ -65,5 +65,7 @@ def arguments(settings: Mapping[str, Any], output: str) -> list[str]:
     told = ["--output", output, *commands.mark(settings), "--patience", str(settings["patience_s"])]
     if settings["command"] == "announce":
         return ["announce", *told]
+    if settings["command"] == "answer-request":
+        return commands.answer_request(settings, output)
     machines = ["--machines", settings["machines"]] if settings["machines"] else []
     return ["publish", "--artifact", settings["artifact"], *machines, *told, *commands.judging(settings)]

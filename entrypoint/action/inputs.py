@@ -48,6 +48,13 @@ def check_fleet(settings: Mapping[str, Any]) -> None:
         raise Fault("inputs", code=2, detail="lease_image is for the leases of a fleet, and fleet is empty (docs/fleet.md)")
 
 
+def check_event(settings: Mapping[str, Any], event: str) -> None:
+    """A run on request belongs to the default branch, whose caches it may write: its code stays in containers. Raises `Fault`."""
+    if event == "issue_comment" and settings["mode"] == "native" and not settings["lease_image"]:
+        detail = "mode is 'native', and a run on request has to be 'container', or to have a lease_image (docs/security.md)"
+        raise Fault("inputs", code=2, detail=detail)
+
+
 def one_of(*words: str) -> Parse:
     """One of these words."""
 
@@ -150,6 +157,7 @@ FIELDS: Mapping[str, Parse] = {
     "base": form(r"[A-Za-z0-9_][A-Za-z0-9._/~^@-]{0,199}", "a commit, branch or tag", empty=True),
     "config_path": form(r"[A-Za-z0-9_.][A-Za-z0-9_./-]{0,199}", "a path in the repository"),
     "filter": _filters,
+    "head": form(r"[0-9a-f]{40}|[0-9a-f]{64}", "a whole commit id", empty=True),
     "setup_network": boolean,
     "bench_network": boolean,
     "memory": form(r"[1-9][0-9]{0,5}[kmg]", "a size such as 64g", empty=True),

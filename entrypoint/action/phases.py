@@ -57,6 +57,7 @@ def preflight() -> int:
     """Check the inputs and the runner, and make the folders of this job."""
     settings = inputs.read(os.environ)
     inputs.check_fleet(settings)
+    inputs.check_event(settings, os.environ.get("GITHUB_EVENT_NAME", ""))
     if settings["baseline"] == "paired":
         settings["base"] = settings["base"] or base_of_group(os.environ)
     state = examination.examine(settings, os.environ)

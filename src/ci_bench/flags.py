@@ -269,13 +269,14 @@ def _publish(parser: argparse.ArgumentParser) -> None:
     config = "the base branch's configuration (default: fetched from there)"
     parser.add_argument("-c", "--config", type=Path, metavar="FILE", help=config)
     _config_path(parser)
+    _requested(parser)
+    chosen = "for a run on request: a filter that the request granted; repeatable"
+    parser.add_argument("-k", "--filter", action="append", default=[], metavar="TEXT", help=chosen)
     parser.add_argument("--baseline", choices=("paired", "artifact", "none"), default="paired", help="what head is compared with")
     fetched = "with --baseline artifact: use the folder that fetch-baseline wrote instead of fetching again"
     parser.add_argument("--fetched", type=Path, metavar="DIR", help=fetched)
     parser.add_argument("--comment", choices=("always", "on-change", "never"), default="always", help="when to comment")
-    parser.add_argument(
-        "--comment-author", default="github-actions[bot]", metavar="LOGIN", help="login that posts ci-bench's comments"
-    )
+    _comment_author(parser)
     _artifact_baseline(parser)
     _mark(parser)
     _workflow(parser, patience_s=600.0)
@@ -286,12 +287,33 @@ def _announce(parser: argparse.ArgumentParser) -> None:
     _workflow(parser, patience_s=120.0)
 
 
+def _answer_request(parser: argparse.ArgumentParser) -> None:
+    named = "artifacts of earlier runs, for the estimated time"
+    parser.add_argument("--artifact", default="ci-bench", metavar="NAME", help=named)
+    parser.add_argument("--baseline-artifact", default="ci-bench-baseline", metavar="NAME", help=named)
+    _config_path(parser)
+    _comment_author(parser)
+    _workflow(parser, patience_s=120.0)
+
+
+def _comment_author(parser: argparse.ArgumentParser) -> None:
+    login = "login that posts ci-bench's comments"
+    parser.add_argument("--comment-author", default="github-actions[bot]", metavar="LOGIN", help=login)
+
+
+def _requested(parser: argparse.ArgumentParser) -> None:
+    granted = "for a run on request: the commit that it was granted for"
+    parser.add_argument("--head", metavar="SHA", help=granted)
+
+
 def _fetch_baseline(parser: argparse.ArgumentParser) -> None:
+    _requested(parser)
     _artifact_baseline(parser)
     _workflow(parser, patience_s=120.0)
 
 
 def _fetch_config(parser: argparse.ArgumentParser) -> None:
+    _requested(parser)
     _config_path(parser)
     _workflow(parser, patience_s=120.0)
 
@@ -447,6 +469,7 @@ GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "announce": ("on GitHub: report that measuring has started", _announce),
     "fetch-baseline": ("on GitHub: fetch the results of the nearest ancestor of the base commit", _fetch_baseline),
     "fetch-config": ("on GitHub: fetch the base branch's configuration, to measure a pull request with", _fetch_config),
+    "answer-request": ("on GitHub: check a comment's request for a run, and answer it", _answer_request),
     "selftest": ("measure with injected faults, and fail unless each is caught and a clean run passes", _selftest),
     "doctor": ("check whether this machine can measure, and how noisy it is", _doctor),
     "gpu-check": ("check that this GPU can be measured reliably, in up to ten minutes", _gpu_check),

@@ -11,7 +11,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "read results": ("show", "report", "compare", "convert", "validate"),
     "over time": ("calibrate", "history", "bisect"),
     "this machine": ("selftest", "gpu-check"),
-    "in CI": ("setup", "fetch-models", "fetch-config", "fetch-baseline", "publish", "announce"),
+    "in CI": ("setup", "fetch-models", "fetch-config", "fetch-baseline", "publish", "announce", "answer-request"),
     "several machines": ("fleet", "lease", "merge"),
 }
 """The commands in the order of the help; those that are not here come last."""

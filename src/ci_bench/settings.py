@@ -322,8 +322,13 @@ class Trend(Measuring):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Publishing(Settings):
-    """Settings of commands for GitHub: `publish`, `announce`, `fetch-baseline`, `fetch-config`."""
+    """Settings of commands for GitHub: `publish`, `announce`, `fetch-baseline`, `fetch-config`, `answer-request`.
 
+    For a run that a comment requested, `head` is the granted commit, and `filter` chose its cases.
+    """
+
+    head: str | None = None
+    filter: tuple[str, ...] = ()
     output: Path = Path("ci-bench-results")
     folders: tuple[Path, ...] = ()
     artifact: str = "ci-bench"

@@ -256,6 +256,20 @@ def test_code_that_is_not_trusted_meets_no_writing_token():
                 assert "self-hosted" not in str(job["runs-on"])
 
 
+def test_a_comment_meets_no_job_with_both_code_and_a_right():
+    """What has a token that writes checks nothing out; what runs the code may only read, and waits for the answer."""
+    for workflow in (workflow for workflow in EXAMPLES.values() if "issue_comment" in workflow[True]):
+        assert workflow[True] == {"issue_comment": {"types": ["created"]}}
+        for job in workflow["jobs"].values():
+            checkouts = [step for step in job["steps"] if "checkout" in step["uses"]]
+            writes = "write" in job["permissions"].values()
+            assert writes != bool(checkouts)
+            assert writes or job["permissions"] == {"contents": "read"}
+            assert [step["with"]["ref"] for step in checkouts] in ([], ["${{ needs.answer.outputs.head_sha }}"])
+            assert not any({"run", "env"} & {*step} for step in job["steps"])
+            assert not {"env", "secrets"} & {*job}
+
+
 def test_the_steps_run_on_an_old_python():
     """A GPU runner's own: the grammar and the standard library of 3.9."""
     newer = re.compile(

@@ -30,6 +30,7 @@ REFUSED = {
     "base": ["-x", "--upload-pack=x", "a b", "a\nb", "a" * 201, "$(id)"],
     "config_path": ["", "/etc/passwd", "-c", "a b", "~/x"],
     "filter": ["x" * 301, "a\x00b", "\x1b[2J"],
+    "head": ["main", "1234567", "0" * 39, "A" * 40, f"{'0' * 40}\n--x"],
     "setup_network": ["", "True", "yes", "1", "true "[:-1] + "x"],
     "memory": ["64", "64G", "0g", "-1g", "1g --privileged"],
     "cpus": ["-1", "1e3", "all"],
@@ -104,6 +105,16 @@ def test_all_complaints_come_together():
     with pytest.raises(Fault) as caught:
         defaults(INPUT_GPUS="x", INPUT_MODE="y", INPUT_KEY="-->")
     assert [name for name in ("gpus is 'x'", "mode is 'y'", "key is '-->'") if name not in str(caught.value)] == []
+
+
+def test_a_requested_run_keeps_its_code_in_containers():
+    """It belongs to the default branch, whose caches what runs as the runner's user could write."""
+    native, caged = defaults(INPUT_MODE="native"), {**defaults(INPUT_MODE="native"), "lease_image": "x@sha256:0"}
+    with pytest.raises(Fault, match="a run on request has to be 'container'"):
+        inputs.check_event(native, "issue_comment")
+    inputs.check_event(native, "pull_request")
+    inputs.check_event(defaults(), "issue_comment")
+    inputs.check_event(caged, "issue_comment")
 
 
 def test_a_link_to_a_folder_is_refused(tmp_path):

@@ -185,6 +185,13 @@ def retargeted_after_the_label(play):
     play.state.add_event(7, "base_ref_changed", LATER, login="mallory")
 
 
+def reopened_after_the_label(play):
+    """What was pushed to a closed pull request has no run until it is opened again."""
+    play.proposed()
+    play.label(at=AFTER)
+    play.state.add_event(7, "reopened", LATER, login="mallory")
+
+
 def back_and_forth(play):
     """The commit was measured early, replaced by another, which got the label, and pushed again."""
     play.proposed()
@@ -302,6 +309,7 @@ NOT_GREEN = {
     "words in comments": words_in_a_comment,
     "a force-push after the label": forced_after_the_label,
     "another base after the label": retargeted_after_the_label,
+    "reopened after the label": reopened_after_the_label,
     "pushed away and back": back_and_forth,
     "head changes the measuring workflow": with_a_workflow_of_its_own,
     "head adds a measuring workflow": with_a_new_workflow,

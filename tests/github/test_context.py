@@ -1,8 +1,19 @@
 """What a workflow knows, for every event a gate sees; and what is said where it is no workflow at all."""
 
 import pytest
-from fake_github_events import BASE, HEAD, RUN, environment, merge_group, payload, pull_request, push, workflow_run
-from fake_github_state import FORK_ID, REPOSITORY_ID, WORKFLOW, sha_of
+from fake_github_events import (
+    BASE,
+    HEAD,
+    RUN,
+    environment,
+    issue_comment,
+    merge_group,
+    payload,
+    pull_request,
+    push,
+    workflow_run,
+)
+from fake_github_state import FORK_ID, REPOSITORY_ID, WORKFLOW, State, sha_of
 
 from ci_bench.errors import BadInput, NotOnGitHub
 from ci_bench.github.comments import Marker, read_marker
@@ -81,6 +92,20 @@ def test_a_run_for_a_branch_alone(read, name, event):
     context = read(name, event)
     assert (context.head.sha, context.head.branch, context.base_branch) == (sha_of("the merge commit"), "main", "main")
     assert (context.pull_number, context.base_sha) == (None, None)
+
+
+def test_a_comment_is_about_the_granted_commit(tmp_path):
+    comment = State().add_comment(7, "/ci-bench run")
+    context = load_context(environment(tmp_path, "issue_comment", issue_comment(comment)), head=HEAD)
+    assert context.head == Head(sha=HEAD)
+    assert (context.pull_number, context.comment_id, context.base_branch) == (7, comment["id"], None)
+    assert context.is_requested
+    assert not context.has_own_rules
+
+
+def test_a_granted_commit_changes_no_other_event(tmp_path):
+    environ = environment(tmp_path, "push", push())
+    assert load_context(environ, head=sha_of("other")) == load_context(environ)
 
 
 def test_a_tag_is_no_branch(read):

@@ -15,6 +15,7 @@ WANTED = {
     "push": lambda one: one.get("ref", "").startswith("refs/heads/") and one.get("after", "").strip("0"),
     "merge_group": lambda _: True,
     "workflow_dispatch": lambda _: True,
+    "issue_comment": lambda one: one.get("action") == "created",
 }
 NOTICE = "Payloads of @octokit/webhooks-examples {version}, MIT License, Gregor Martynus, cut down by trim_events.py."
 

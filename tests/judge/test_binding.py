@@ -268,6 +268,23 @@ def test_a_filter_is_no_difference_and_a_finding():
     ]
 
 
+def test_requested_filters_are_no_finding():
+    made = side(HEAD, ROWS[0], asked={"filter": ("s/a",)})
+    expected = replace(EXPECTED, foreign=(), filters=("s/a",))
+    assert scope(made, expected).narrowed == ()
+    for other in (("s/b",), ("s/a", "s/b"), ()):
+        assert len(scope(made, replace(expected, filters=other)).narrowed) == 1
+
+
+def test_a_filter_that_is_an_id_is_that_case():
+    """As `planning.plan` reads it: not each case whose id contains it."""
+    longer = replace(ROWS[1].case, id=f"{ROWS[0].case.id}_long")
+    expected = replace(EXPECTED, foreign=(), cases=(ROWS[0].case, longer))
+    made = side(HEAD, ROWS[0], asked={"filter": (ROWS[0].case.id,)})
+    assert differences(made, None, expected) == ()
+    assert len(differences(side(HEAD, ROWS[0], asked={"filter": ("s/",)}), None, expected)) == 1
+
+
 def test_a_base_that_is_named_and_is_the_right_one_is_no_finding():
     """As the workflow of a merge queue does, whose base no clone knows."""
     assert scope(side(HEAD, asked={"base": (BASE,)}), EXPECTED).narrowed == ()

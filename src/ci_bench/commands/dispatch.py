@@ -79,6 +79,7 @@ COMMANDS: Mapping[str, Command] = {
     "announce": Command(Publishing, "trusted.publishing:announce"),
     "fetch-baseline": Command(Publishing, "trusted.publishing:fetch_baseline"),
     "fetch-config": Command(Publishing, "trusted.publishing:fetch_config"),
+    "answer-request": Command(Publishing, "trusted.requesting:answer_request"),
     "selftest": Command(Examining, "measuring:selftest"),
     "doctor": Command(Examining, "measuring:doctor"),
     "gpu-check": Command(Checking, "measuring:gpu_check"),

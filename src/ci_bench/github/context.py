@@ -7,7 +7,7 @@ commit are those of the workflow that measured, not of the one that reports.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ci_bench.errors import NotOnGitHub
@@ -16,6 +16,8 @@ from ci_bench.github.server import PUBLIC_API, Record, Server
 MAX_EVENT_BYTES = 30_000_000
 TOKENS = ("CI_BENCH_GITHUB_TOKEN", "GITHUB_TOKEN")
 DEPENDABOT = "dependabot[bot]"
+COMMENT = "issue_comment"
+"""GitHub's event for a comment on an issue or a pull request."""
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _BRANCH = "refs/heads/"
 _GROUP = re.compile(r"gh-readonly-queue/(?P<branch>.+)/pr-[0-9]+-(?P<base>[0-9a-f]{40})")
@@ -49,7 +51,7 @@ class Context:
     repository's. `pull_number` is only known to an event of a pull request. `read_only` says that the token can only read, and
     that this is as it should be: a fork's pull request, or Dependabot's. `reporter` is the job that reports: the path of its
     workflow and its name there, the same when it is run again. `merge_sha` is the test merge that a pull
-    request's own run checked out, by the runner's word.
+    request's own run checked out, by the runner's word. `comment_id` is the comment that requested the run.
     """
 
     repository: str
@@ -68,11 +70,17 @@ class Context:
     default_branch: str | None = None
     reporter: str = ""
     merge_sha: str | None = None
+    comment_id: int | None = None
 
     @property
     def is_for_pull_request(self) -> bool:
         """Return whether the measured commit is a pull request's."""
-        return self.event.startswith("pull_request")
+        return self.event.startswith("pull_request") or self.is_requested
+
+    @property
+    def is_requested(self) -> bool:
+        """Return whether a person requested the run in a comment. Such a run gates nothing."""
+        return self.event == COMMENT
 
     @property
     def has_own_rules(self) -> bool:
@@ -103,20 +111,25 @@ def server_of(environ: Mapping[str, str]) -> Server:
     return Server(repository=environ.get("GITHUB_REPOSITORY", ""), token=token, api_url=api_url)
 
 
-def load_context(environ: Mapping[str, str]) -> Context:
-    """Read the context of a workflow. Raises `NotOnGitHub`, naming everything that is missing."""
+def load_context(environ: Mapping[str, str], *, head: str | None = None) -> Context:
+    """Read the context of a workflow. Raises `NotOnGitHub`, naming everything that is missing.
+
+    `head` is the commit that a comment's request was granted for, since its event names none.
+    """
     missing = [name for name in _NEEDED if not environ.get(name)]
     if missing:
         raise NotOnGitHub(
             f"{', '.join(missing)} not set: this command is for a GitHub workflow; elsewhere use `ci-bench compare`"
         )
-    event = _event(environ.get("GITHUB_EVENT_PATH"))
+    event = read_event(environ)
     name = environ["GITHUB_EVENT_NAME"]
     pull, measured, group = event.inner("pull_request"), event.inner("workflow_run"), event.inner("merge_group")
     if name == "workflow_run" and measured is not None:
         return _of_measured(environ, event, measured)
     if pull is not None and name.startswith("pull_request"):
         return _of_pull(environ, event, pull)
+    if name == COMMENT:
+        return _of_comment(environ, event, head)
     if name == "merge_group" and group is not None:
         return _of_branch(
             environ, event, head=group.text("head_sha"), base=group.text("base_ref"), base_sha=group.text("base_sha")
@@ -126,7 +139,9 @@ def load_context(environ: Mapping[str, str]) -> Context:
     return _of_branch(environ, event, head=head, base=environ.get("GITHUB_REF"), base_sha=before)
 
 
-def _event(path: str | None) -> Record:
+def read_event(environ: Mapping[str, str]) -> Record:
+    """Read the event file; without one, it has no fields. Raises `NotOnGitHub` if it is broken."""
+    path = environ.get("GITHUB_EVENT_PATH")
     if not path:
         return Record({})
     try:
@@ -208,6 +223,17 @@ def _of_pull(environ: Mapping[str, str], event: Record, pull: Record) -> Context
         reporter=plain.reporter,
         merge_sha=_sha(environ["GITHUB_SHA"]) if plain.event == "pull_request" else None,
     )
+
+
+def _of_comment(environ: Mapping[str, str], event: Record, head: str | None) -> Context:
+    """Return the context of a requested run. The workflow is the default branch's, and the head the pull request's."""
+    number, comment = event.number("issue", "number"), event.number("comment", "id")
+    if number is None or comment is None or event.inner("issue", "pull_request") is None:
+        raise NotOnGitHub("the event file names no comment on a pull request")
+    if (sha := _sha(head)) is None:
+        raise NotOnGitHub("a comment names no commit: pass the output `head_sha` of `answer-request` by --head")
+    plain = _of_branch(environ, event, head=sha, base=None, base_sha=None)
+    return replace(plain, head=Head(sha=sha), pull_number=number, comment_id=comment)
 
 
 def _of_branch(environ: Mapping[str, str], event: Record, *, head: str | None, base: str | None, base_sha: str | None) -> Context:

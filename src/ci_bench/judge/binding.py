@@ -10,7 +10,7 @@ Not here: how `Expected` is derived (`commands.trusted.expecting`), and whether 
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from ci_bench.judge.policy import Scope
@@ -45,7 +45,8 @@ class Expected:
     `cases` are planned from the base branch's configuration, before filters. `foreign` is what it
     declares of cases that are not planned here. `device` is the configuration's word (``auto``,
     ``cpu``, ``cuda``, ``cuda:N``), `machine` what is declared of the measuring machine. `base` is
-    `None` if the same run has no base side. `tool_version` is that of the trusted side.
+    `None` if the same run has no base side. `tool_version` is that of the trusted side. `filters`
+    are those of a person's request, which narrow nothing: they are what was requested.
     """
 
     cases: tuple[Case, ...]
@@ -57,6 +58,7 @@ class Expected:
     head: Commits
     base: Commits | None = None
     tool_version: str
+    filters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,8 +101,8 @@ def narrowings(head: Results, expected: Expected) -> tuple[str, ...]:
     """
     asked = head.run.asked
     found = []
-    if FILTER in asked:
-        chosen, whole = len(_chosen(expected.cases, asked)), len(expected.cases)
+    if FILTER in asked and (*asked[FILTER],) != expected.filters:
+        chosen, whole = len(_chosen(expected, asked)), len(expected.cases)
         flags = " ".join(f"--filter {text}" for text in asked[FILTER])
         unplanned = " of the suites that are planned here" if expected.foreign else ""
         found.append(f"the workflow measured only {chosen} of {whole} cases{unplanned} ({flags}); {_ALLOW}")
@@ -203,7 +205,7 @@ def _of_device(results: Results, expected: Expected) -> Iterator[Difference]:
 def _of_cases(results: Results, expected: Expected) -> Iterator[Difference]:
     """Exactly the planned cases, each as it was planned; of suites that are not planned here what is declared."""
     rows = {row.case.id: row.case for row in results.cases}
-    planned = {case.id: case for case in _chosen(expected.cases, results.run.asked)}
+    planned = {case.id: case for case in _chosen(expected, results.run.asked)}
     missing = [name for name in planned if name not in rows]
     if missing:
         yield Difference(field="cases", message=f"{_count(missing)} that the configuration plans: {names(missing)} missing")
@@ -219,7 +221,8 @@ def _of_cases(results: Results, expected: Expected) -> Iterator[Difference]:
             yield Difference(field=f"cases[{index}].case.suite", message=message)
     for suite in sorted(suites):
         own = [name for name, case in rows.items() if case.suite == suite and name not in planned]
-        yield from _of_declared(suite, [one for one in expected.foreign if one.suite == suite], own, results.run.asked)
+        declared = [one for one in expected.foreign if one.suite == suite]
+        yield from _of_declared(suite, declared, own, results.run.asked, _ids(expected))
 
 
 def _of_case(path: str, case: Case, planned: Case) -> Iterator[Difference]:
@@ -233,13 +236,14 @@ def _of_case(path: str, case: Case, planned: Case) -> Iterator[Difference]:
 
 
 def _of_declared(
-    suite: str, declared: Sequence[Declaration], own: list[str], asked: Mapping[str, Sequence[str]]
+    suite: str, declared: Sequence[Declaration], own: list[str], asked: Mapping[str, Sequence[str]], ids: Container[str]
 ) -> Iterator[Difference]:
     """Compare the ids of one suite with the declared ids and numbers.
 
     More are allowed if an entry declares nothing.
     """
-    wanted = [name for one in declared if isinstance(one.cases, tuple) for name in one.cases if _passes(name, asked)]
+    named = [name for one in declared if isinstance(one.cases, tuple) for name in one.cases]
+    wanted = [name for name in named if _passes(name, asked, ids)]
     number = sum(one.cases for one in declared if isinstance(one.cases, int))
     naming, counting = ([one.field for one in declared if isinstance(one.cases, kind)] for kind in (tuple, int))
     is_open = any(one.cases is None for one in declared)
@@ -260,12 +264,19 @@ def _where(places: Iterable[str]) -> str:
     return f"{' and '.join(f'`{place}`' for place in places)} of the base branch's configuration"
 
 
-def _chosen(cases: Iterable[Case], asked: Mapping[str, Sequence[str]]) -> list[Case]:
-    return [case for case in cases if _passes(case.id, asked)]
+def _chosen(expected: Expected, asked: Mapping[str, Sequence[str]]) -> list[Case]:
+    return [case for case in expected.cases if _passes(case.id, asked, _ids(expected))]
 
 
-def _passes(name: str, asked: Mapping[str, Sequence[str]]) -> bool:
-    return FILTER not in asked or any(text in name for text in asked[FILTER])
+def _ids(expected: Expected) -> frozenset[str]:
+    """Return all ids that the base branch's configuration plans or declares."""
+    declared = (name for one in expected.foreign if isinstance(one.cases, tuple) for name in one.cases)
+    return frozenset((*(case.id for case in expected.cases), *declared))
+
+
+def _passes(name: str, asked: Mapping[str, Sequence[str]], ids: Container[str]) -> bool:
+    """Return whether a case fits the filters, by the rule of `planning.fits_filters`."""
+    return FILTER not in asked or any(text == name if text in ids else text in name for text in asked[FILTER])
 
 
 def _apart(found: Sequence[str], wanted: Sequence[str]) -> str:

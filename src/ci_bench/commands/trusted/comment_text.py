@@ -35,6 +35,21 @@ OWN_RULES = "_Judged by this branch's own configuration: the check is neutral at
 """Note for a branch that is not the default branch."""
 
 
+def on_request(filters: Sequence[str]) -> str:
+    """Return the note on a run that a comment requested: which cases it chose, and that it gates nothing."""
+    from ci_bench.report.text import code
+
+    chosen = f" of the cases that match {', '.join(map(code, filters))}" if filters else ""
+    return f"_Measured on request{chosen}. This run gates nothing._"
+
+
+def not_judged_on_request(reason: str) -> str:
+    """Explain why a run that a comment requested has no verdict, as its comment."""
+    from ci_bench.report.text import fence
+
+    return f"### Not judged\n\nThis run on request has no verdict.\n\n{fence(reason, lines=20)}"
+
+
 def not_judged(reason: str) -> str:
     """Explain why a verdict is missing, as the text of a check."""
     from ci_bench.report.text import fence

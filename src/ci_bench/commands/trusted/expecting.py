@@ -147,12 +147,14 @@ class Expecting:
             head=self._head(head.source.commit),
             base=self._base(head, machine) if paired else None,
             tool_version=__version__,
+            filters=self.publishing.settings.filter if context.is_requested else (),
         )
 
     def scope(self, head: "Results", expected: "Expected", base: "Results | None" = None) -> "Scope":
         """Describe the measured part of the plan, and what this job's own flags narrow or change.
 
-        The workflow that reports on another run is the default branch's; a pull request's own job can set any flag.
+        The workflow that reports on another run, or answers a request, is the default branch's; a pull request's own job can set
+        any flag.
         """
         from ci_bench.judge import binding
 
@@ -163,7 +165,7 @@ class Expecting:
         gated = isinstance(self.publishing.pull, PullRequest) or self.publishing.context.event == "merge_group"
         if settings.baseline != config.baseline and (config.baseline in _MODES or (settings.baseline == "none" and gated)):
             moved["baseline"] = settings.baseline
-        if self.publishing.context.reports_for_another_run:
+        if self.publishing.context.reports_for_another_run or self.publishing.context.is_requested:
             return found
         return replace(found, narrowed=(*found.narrowed, *(binding.moved_by(name, (value,)) for name, value in moved.items())))
 
@@ -209,16 +211,25 @@ class Expecting:
             return None
 
     def _base(self, head: "Results", machine: MeasuredMachine) -> "Commits":
-        """The base commit of a paired run: what the configuration names, else what head's own commit says."""
+        """The base commit of a paired run: what the configuration names, else what head's own commit says.
+
+        For a run on request, `answer-request` chose it by the same rules. So the results have no say.
+        """
         from ci_bench.judge.binding import BASE, Commits
         from ci_bench.records.config import Rule, Severity
 
         commit, context = head.source.commit, self.publishing.context
         allowed = self.policy.severity(Rule.NARROWED) is not Severity.FAIL
-        asked = next(iter(head.run.asked.get(BASE, ())), None) if allowed else None
-        named = asked or self.config.base
+        asked = next(iter(head.run.asked.get(BASE, ())), None) if allowed and not context.is_requested else None
         if commit is None or not _WHOLE.fullmatch(commit):
             return Commits(accepted=(), words="head's commit is not known")
+        return self.base_of(commit, machine, named=asked)
+
+    def base_of(self, commit: str, machine: MeasuredMachine, *, named: str | None = None) -> "Commits":
+        """Return the base commits of a head: of `named`, of what the configuration names, or of head's history."""
+        from ci_bench.judge.binding import Commits
+
+        context, named = self.publishing.context, named or self.config.base
         try:
             if named is not None:
                 return self._named(named, commit, machine)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ci_bench.github.comments import Sticky
     from ci_bench.github.context import Context
     from ci_bench.github.outcomes import Outcome
-    from ci_bench.github.server import Server
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +43,7 @@ class Judgement:
 Command = Callable[[Publishing], int]
 
 
-def _defusing(command: Command) -> Command:
+def defusing(command: Command) -> Command:
     """Errors may repeat what a stranger wrote, and a job's log is searched for commands."""
 
     @wraps(command)
@@ -59,16 +58,17 @@ def _defusing(command: Command) -> Command:
     return defused
 
 
-@_defusing
+@defusing
 def publish(settings: Publishing) -> int:
     """Judge the documents of a run, tell its pull request, and exit by the verdict."""
     from ci_bench.commands.trusted.expecting import halted
     from ci_bench.commands.trusted.sources import PublishContext
-    from ci_bench.github.context import load_context, server_of
+    from ci_bench.github.context import load_context
     from ci_bench.github.outcomes import exit_code
 
-    context = load_context(settings.environ)
-    with _client(server_of(settings.environ), settings) as client:
+    context = load_context(settings.environ, head=settings.head)
+    settings = _for_request(settings, context)
+    with client_of(settings) as client:
         pulls = _find_pulls(client, context)
         halt = halted(context, pulls)
         if halt is not None:
@@ -82,12 +82,12 @@ def publish(settings: Publishing) -> int:
     return code
 
 
-@_defusing
+@defusing
 def announce(settings: Publishing) -> int:
     """Mark the commit as being measured, which makes a required check wait for the verdict."""
     from ci_bench.commands.trusted.expecting import waits
     from ci_bench.github.checks import Check
-    from ci_bench.github.context import load_context, server_of
+    from ci_bench.github.context import load_context
     from ci_bench.github.outcomes import exit_code
     from ci_bench.github.publishing import CheckMode, Publication
     from ci_bench.github.publishing import publish as send
@@ -105,7 +105,7 @@ def announce(settings: Publishing) -> int:
         reporter=_reporter(context, settings),
         restates=context.reports_for_another_run,
     )
-    with _client(server_of(settings.environ), settings) as client:
+    with client_of(settings) as client:
         why = waits(client, context)
         if why is not None:
             tell(_defused(f"nothing is announced: {why}"))
@@ -115,7 +115,7 @@ def announce(settings: Publishing) -> int:
     return exit_code(ExitCode.OK, outcomes, read_only=context.read_only)
 
 
-@_defusing
+@defusing
 def fetch_baseline(settings: Publishing) -> int:
     """Fetch the base side's results from an earlier run, or report why they are missing.
 
@@ -123,30 +123,30 @@ def fetch_baseline(settings: Publishing) -> int:
     """
     from ci_bench.commands.trusted.sources import PublishContext, search
     from ci_bench.github.baseline import Absence, FoundBaseline
-    from ci_bench.github.context import load_context, server_of
+    from ci_bench.github.context import load_context
 
-    context = load_context(settings.environ)
-    with _client(server_of(settings.environ), settings) as client:
+    context = load_context(settings.environ, head=settings.head)
+    with client_of(settings) as client:
         publishing = PublishContext(client=client, context=context, pull=None, settings=settings)
         found = search(publishing, settings.baseline_artifact, settings.output)
     said = _said(found)
     _write_text(settings.output / OUTCOME, json.dumps(said, indent=1) + "\n")
     path = str(settings.output / RESULTS) if isinstance(found, FoundBaseline) else ""
-    _append_outputs(settings, {"found": str(bool(path)).lower(), "path": path, "reason": str(said.get("reason", ""))})
+    append_outputs(settings, {"found": str(bool(path)).lower(), "path": path, "reason": str(said.get("reason", ""))})
     tell(_defused(str(said["message"])))
     unanswered = not isinstance(found, FoundBaseline) and found.reason in {Absence.REFUSED, Absence.UNREACHABLE}
     return int(ExitCode.GITHUB if unanswered else ExitCode.OK)
 
 
-@_defusing
+@defusing
 def fetch_config(settings: Publishing) -> int:
     """Fetch the base branch's configuration: what a pull request is measured by is not the pull request's to say."""
     from ci_bench.commands.trusted.sources import PublishContext, keep_config
-    from ci_bench.github.context import load_context, server_of
+    from ci_bench.github.context import load_context
     from ci_bench.github.pulls import NoPullRequest
 
-    context = load_context(settings.environ)
-    with _client(server_of(settings.environ), settings) as client:
+    context = load_context(settings.environ, head=settings.head)
+    with client_of(settings) as client:
         pulls = _find_pulls(client, context)
         pull = pulls if isinstance(pulls, NoPullRequest) else pulls[0]
         if isinstance(pull, NoPullRequest) and context.base_branch is None and not pull.answered:
@@ -155,14 +155,23 @@ def fetch_config(settings: Publishing) -> int:
         said, waits = keep_config(publishing, settings.output / "ci-bench.yml")
     own = f": {waits} yet, so this run can fail and never pass" if waits else ""
     tell(_defused(f"configuration: {said}{own}"))
-    _append_outputs(settings, {"configured": "head" if waits else "true"})
+    append_outputs(settings, {"configured": "head" if waits else "true"})
     return int(ExitCode.OK)
 
 
-def _client(server: "Server", settings: Publishing) -> "Client":
+def client_of(settings: Publishing) -> "Client":
+    """Return a client of the repository that the job runs for. Raises `NotOnGitHub`."""
     from ci_bench.github.client import Client
+    from ci_bench.github.context import server_of
 
-    return Client(server, patience_s=settings.patience_s)
+    return Client(server_of(settings.environ), patience_s=settings.patience_s)
+
+
+def _for_request(settings: Publishing, context: "Context") -> Publishing:
+    """Give a run on request a comment for itself and no check, whatever the workflow says: it gates nothing."""
+    if not context.is_requested:
+        return settings
+    return replace(settings, key=f"request-{context.comment_id}", check="none")
 
 
 def _find_pulls(client: "Client", context: "Context") -> "Pulls":
@@ -223,6 +232,8 @@ def _judge(publishing: "PublishContext") -> Judged:
         )
         for machine in machines
     ]
+    if publishing.context.is_requested:
+        notes = (*notes, comment_text.on_request(publishing.settings.filter))
     if publishing.context.has_own_rules:
         notes = (*notes, comment_text.OWN_RULES)
     if publishing.context.conclusion not in {None, "success"}:
@@ -237,14 +248,14 @@ def _judge(publishing: "PublishContext") -> Judged:
 
 
 def _halt(client: "Client", context: "Context", settings: Publishing, halt: "Halt") -> int:
-    """Nothing is judged: no comment, and where there is something to say, a check that lets nothing pass."""
+    """Nothing is judged: at most a check that lets nothing pass or, for a run on request, a comment."""
     from ci_bench.github.checks import Check, Conclusion
     from ci_bench.github.outcomes import exit_code
     from ci_bench.github.publishing import CheckMode, Publication
     from ci_bench.github.publishing import publish as send
 
     say(f"{_defused(f'Not judged: {halt.reason}')}\n")
-    _append_outputs(settings, {"verdict": "failed" if halt.told else "none", "exit_code": str(int(halt.exit_code))})
+    append_outputs(settings, {"verdict": "failed" if halt.told else "none", "exit_code": str(int(halt.exit_code))})
     if not halt.told:
         return int(halt.exit_code)
     check = Check(
@@ -259,9 +270,22 @@ def _halt(client: "Client", context: "Context", settings: Publishing, halt: "Hal
         reporter=_reporter(context, settings),
         restates=context.reports_for_another_run,
     )
-    outcomes = send(client, Publication(check=check, check_mode=CheckMode(settings.check)))
+    sticky = _not_judged(context, settings, halt.reason)
+    outcomes = send(client, Publication(check=check, check_mode=CheckMode(settings.check), sticky=sticky))
     _tell(settings, None, outcomes, read_only=context.read_only)
     return exit_code(halt.exit_code, outcomes, read_only=context.read_only)
+
+
+def _not_judged(context: "Context", settings: Publishing, reason: str) -> tuple["Sticky", ...]:
+    """Return the comment on a requested run without a verdict; other runs have a check for that."""
+    from ci_bench.github.comments import Marker, Mode, Sticky
+
+    if not context.is_requested or context.pull_number is None:
+        return ()
+    marker = Marker(key=settings.key, run=context.run, head=context.head.sha)
+    text = f"{marker}\n\n{comment_text.not_judged_on_request(reason)}\n"
+    mode, author = Mode(settings.comment), settings.comment_author
+    return (Sticky(number=context.pull_number, marker=marker, text=text, author=author, mode=mode),)
 
 
 def _publish(judgements: "Sequence[Judgement]", judged: Judged) -> tuple["Outcome", ...]:
@@ -347,7 +371,7 @@ def _write_reports(judged: Judged, outcomes: Sequence["Outcome"], settings: Publ
     check, comment = outcomes[0], outcomes[min(1, len(outcomes) - 1)]
     urls = {"check_url": check.url or "", "comment_url": comment.url or ""}
     counted = {word: str(number) for word, number in comment_text.counts(judged).items()}
-    _append_outputs(
+    append_outputs(
         settings, {"verdict": str(judged.verdict), "exit_code": str(code), "report": str(settings.output), **counted, **urls}
     )
 
@@ -359,7 +383,8 @@ def _closed(outcomes: Sequence["Outcome"]) -> tuple[str, ...]:
     return tuple(f"no {one.part}: {one.detail}" for one in outcomes if one.state is State.CLOSED)
 
 
-def _append_outputs(settings: Publishing, outputs: Mapping[str, str]) -> None:
+def append_outputs(settings: Publishing, outputs: Mapping[str, str]) -> None:
+    """Write outputs of the step, if there is one. Raises `CannotWrite`."""
     from ci_bench.github import workflow
 
     path = settings.environ.get("GITHUB_OUTPUT")
