@@ -15,7 +15,7 @@ from ci_bench.records.config import Rule, Severity
 from ci_bench.report.rows import worst_first
 
 MEASURE_BASE = "Run ci-bench on the base branch with the same configuration and pass its results.json as --baseline."
-IN_TURNS = "Before you act, measure again with the setting baseline: paired, by which base and head take turns on one machine."
+IN_TURNS = "Before you act, run with the setting baseline: paired, by which base and head take turns on one machine."
 SAME_PLACE = (
     "Measure base and head on the same machine, then compare again. If the difference is what you want to measure, list its"
     " fields in policy.compare_across, or give them as --across to ci-bench compare."
