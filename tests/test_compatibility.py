@@ -6,6 +6,7 @@ allows less, or asks for more, needs a new `schema_version` and a reader for the
 
 import copy
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,18 @@ def _own(old: Schema, new: Schema) -> Iterator[str]:
         yield "it became closed"
     yield from (f"{word} fell" for word in UPPER if word in new and new[word] < old.get(word, float("inf")))
     yield from (f"{word} rose" for word in LOWER if word in new and new[word] > old.get(word, float("-inf")))
-    yield from (f"{word} changed" for word in SAME if word in new and new[word] != old.get(word))
+    differing = [word for word in SAME if word in new and new[word] != old.get(word)]
+    yield from (f"{word} changed" for word in differing if word != "pattern" or not _only_longer(old.get(word), new[word]))
+
+
+def _only_longer(old: str | None, new: str) -> bool:
+    """Return whether a pattern is the same but for one limit on its length, which is larger now."""
+    bound = re.compile(r"\{1,(\d+)\}\$")
+    found = bound.search(old or ""), bound.search(new)
+    if old is None or not all(found):
+        return False
+    before, now = (int(one[1]) for one in found if one)
+    return bound.sub("", old) == bound.sub("", new) and before <= now
 
 
 def _types(node: Schema) -> set[str]:
@@ -167,6 +179,14 @@ def test_a_schema_that_refuses_what_it_accepted_is_told(edit, complaint):
 )
 def test_a_schema_that_accepts_more_may(edit):
     assert [*narrowed(schema(Kind.RESULTS), change(edit))] == []
+
+
+@pytest.mark.parametrize(
+    ("now", "complaints"), [("{1,19}", []), ("{1,15}", ["$: pattern changed"]), ("{2,19}", ["$: pattern changed"])]
+)
+def test_a_pattern_may_only_accept_longer_texts(now, complaints):
+    before, after = ({"type": "string", "pattern": f"^[a-z]{bound}$"} for bound in ("{1,16}", now))
+    assert [*narrowed(before, after)] == complaints
 
 
 def asking(condition, **more):
