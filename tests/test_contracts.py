@@ -15,7 +15,7 @@ from ci_bench.errors import ExitCode
 from ci_bench.records import metrics
 from ci_bench.records.config import RunOptions
 from ci_bench.records.documents import Kind, schema
-from ci_bench.report.progress import DOING
+from ci_bench.records.labels import DOING
 from ci_bench.suites.base import BUILT_IN, StageKind, find_metrics, find_suite
 
 ROOT = Path(__file__).parents[1]

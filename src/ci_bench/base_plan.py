@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ci_bench.errors import BadConfig, NoSuiteInTree, NothingInTree, PlannerDied, UnknownSuite
-from ci_bench.planning import Plan, fits_filters, with_stages
+from ci_bench.planning import Plan, with_stages
 from ci_bench.plugins import Tree, functions_of, open_suite
-from ci_bench.records.config import Config, Plugin, SuiteEntry
+from ci_bench.records.config import Config, Plugin, SuiteEntry, fits_filters
 from ci_bench.records.documents import case_faults
 from ci_bench.records.results import Case, CaseResult, Failure, Status
 from ci_bench.suites.base import BUILT_IN, Suite, find_suite

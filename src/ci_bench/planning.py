@@ -4,7 +4,7 @@ import hashlib
 import json
 import uuid
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ci_bench.errors import BadConfig, BadInput
-from ci_bench.records.config import Config, Plugin, Policy, Rule, RunOptions, Setup, Severity
+from ci_bench.records.config import Config, Plugin, Policy, Rule, RunOptions, Setup, Severity, fits_filters
 from ci_bench.records.declarations import Declaration
 from ci_bench.records.documents import case_faults
 from ci_bench.records.faults import capped, show
@@ -56,7 +56,7 @@ def plan(
         raise BadInput(message)
     if tell is not None:
         for text in filters:
-            fitting = sum(_is_meant(name, text, ids) for name in ids)
+            fitting = sum(fits_filters(name, (text,), ids) for name in ids)
             tell(f"--filter {text}: {fitting:,} of {len(ids):,} {'case' if len(ids) == 1 else 'cases'}")
     return chosen
 
@@ -76,11 +76,6 @@ def require_room(plan: Plan) -> Plan:
     return plan
 
 
-def fits_filters(name: str, filters: Sequence[str], ids: Container[str]) -> bool:
-    """Return whether a case passes: without filters any does."""
-    return not filters or any(_is_meant(name, text, ids) for text in filters)
-
-
 def with_stages(suite: Suite, case: Case) -> Case:
     """The case with the worker stages that its suite plans for it, in words."""
     stages = (_stage_words(stage.kind, stage.arms, case) for stage in suite.stages(case))
@@ -89,14 +84,6 @@ def with_stages(suite: Suite, case: Case) -> Case:
 
 def _stage_words(kind: str, arms: tuple[str, ...], case: Case) -> str:
     return kind if {*arms} == {*case.arms} else f"{kind} {','.join(arms)}".rstrip()
-
-
-def _is_meant(name: str, text: str, ids: Container[str]) -> bool:
-    """Return whether a filter's text fits a case.
-
-    It has to be the whole id if it is one of `ids`, else a part of it.
-    """
-    return name == text if text in ids else text in name
 
 
 def plan_declared(config: Config, find: Callable[[str], Suite] = find_suite) -> tuple[tuple[Declaration, Plan], ...]:

@@ -276,6 +276,16 @@ def test_requested_filters_are_no_finding():
         assert len(scope(made, replace(expected, filters=other)).narrowed) == 1
 
 
+def test_an_empty_filter_takes_nothing_away():
+    """Results may hold any list: no cases chosen by no filter would be green."""
+    expected = replace(EXPECTED, foreign=(declared(2),))
+    found = differences(side(HEAD, ROWS[0], asked={"filter": ()}), None, expected)
+    assert any("missing" in one.message for one in found)
+    assert any(one.message.startswith("0 of the suite mine, and") for one in found)
+    every = side(HEAD, *(result(peak(1.0), id=f"s/{number}") for number in range(10_000)), asked={"filter": ("s/",)})
+    assert len(differences(every, None, replace(expected, cases=tuple(row.case for row in every.cases), foreign=()))) == 0
+
+
 def test_a_filter_that_is_an_id_is_that_case():
     """As `planning.plan` reads it: not each case whose id contains it."""
     longer = replace(ROWS[1].case, id=f"{ROWS[0].case.id}_long")

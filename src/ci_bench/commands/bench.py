@@ -257,8 +257,7 @@ class Device:
         from ci_bench.engine.machine.lock import cpu_key
 
         key = configured_key(self.options.device, self.gpus, self.environ, on_gpu=self.on_gpu)
-        on_cpu = key == cpu_key() or self.options.device == "cpu"
-        shared = () if on_cpu else keys_of_ranks(self.gpus, self.environ, processes=self.processes)
+        shared = () if key == cpu_key() else keys_of_ranks(self.gpus, self.environ, processes=self.processes)
         with ExitStack() as stack:
             for one in sorted({*shared, *([key] if key else [])}):  # one order, or two runs could wait for each other
                 stack.enter_context(self._lock(one))

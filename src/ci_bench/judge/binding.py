@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from ci_bench.judge.policy import Scope
-from ci_bench.records.config import Machine
+from ci_bench.records.config import Machine, fits_filters
 from ci_bench.records.declarations import HOW, Declaration, names, without
 from ci_bench.records.faults import show
 from ci_bench.records.results import Case, Due, Results, Status, WorkflowRun
@@ -101,9 +101,10 @@ def narrowings(head: Results, expected: Expected) -> tuple[str, ...]:
     """
     asked = head.run.asked
     found = []
-    if FILTER in asked and (*asked[FILTER],) != expected.filters:
-        chosen, whole = len(_chosen(expected, asked)), len(expected.cases)
-        flags = " ".join(f"--filter {text}" for text in asked[FILTER])
+    filters = _filters(asked)
+    if filters and filters != expected.filters:
+        chosen, whole = len(_chosen(expected, filters)), len(expected.cases)
+        flags = " ".join(f"--filter {text}" for text in filters)
         unplanned = " of the suites that are planned here" if expected.foreign else ""
         found.append(f"the workflow measured only {chosen} of {whole} cases{unplanned} ({flags}); {_ALLOW}")
     right = expected.base.accepted if expected.base else ()
@@ -205,7 +206,8 @@ def _of_device(results: Results, expected: Expected) -> Iterator[Difference]:
 def _of_cases(results: Results, expected: Expected) -> Iterator[Difference]:
     """Exactly the planned cases, each as it was planned; of suites that are not planned here what is declared."""
     rows = {row.case.id: row.case for row in results.cases}
-    planned = {case.id: case for case in _chosen(expected, results.run.asked)}
+    filters, ids = _filters(results.run.asked), _ids(expected)
+    planned = {case.id: case for case in _chosen(expected, filters)}
     missing = [name for name in planned if name not in rows]
     if missing:
         yield Difference(field="cases", message=f"{_count(missing)} that the configuration plans: {names(missing)} missing")
@@ -222,7 +224,7 @@ def _of_cases(results: Results, expected: Expected) -> Iterator[Difference]:
     for suite in sorted(suites):
         own = [name for name, case in rows.items() if case.suite == suite and name not in planned]
         declared = [one for one in expected.foreign if one.suite == suite]
-        yield from _of_declared(suite, declared, own, results.run.asked, _ids(expected))
+        yield from _of_declared(suite, declared, own, filters, ids)
 
 
 def _of_case(path: str, case: Case, planned: Case) -> Iterator[Difference]:
@@ -236,14 +238,14 @@ def _of_case(path: str, case: Case, planned: Case) -> Iterator[Difference]:
 
 
 def _of_declared(
-    suite: str, declared: Sequence[Declaration], own: list[str], asked: Mapping[str, Sequence[str]], ids: Container[str]
+    suite: str, declared: Sequence[Declaration], own: list[str], filters: tuple[str, ...], ids: Container[str]
 ) -> Iterator[Difference]:
     """Compare the ids of one suite with the declared ids and numbers.
 
     More are allowed if an entry declares nothing.
     """
     named = [name for one in declared if isinstance(one.cases, tuple) for name in one.cases]
-    wanted = [name for name in named if _passes(name, asked, ids)]
+    wanted = [name for name in named if fits_filters(name, filters, ids)]
     number = sum(one.cases for one in declared if isinstance(one.cases, int))
     naming, counting = ([one.field for one in declared if isinstance(one.cases, kind)] for kind in (tuple, int))
     is_open = any(one.cases is None for one in declared)
@@ -252,7 +254,7 @@ def _of_declared(
     if sorted(found) != sorted(wanted):
         message = f"of the suite {suite} are not those of {_where(naming)}: {_apart(found, wanted)}"
         yield Difference(field="cases", message=message)
-    too_few, too_many = len(others) < number and FILTER not in asked, len(others) > number and not is_open
+    too_few, too_many = len(others) < number and not filters, len(others) > number and not is_open
     if counting and (too_few or too_many):
         besides = " besides those that are named" if naming else ""
         yield Difference(
@@ -264,19 +266,20 @@ def _where(places: Iterable[str]) -> str:
     return f"{' and '.join(f'`{place}`' for place in places)} of the base branch's configuration"
 
 
-def _chosen(expected: Expected, asked: Mapping[str, Sequence[str]]) -> list[Case]:
-    return [case for case in expected.cases if _passes(case.id, asked, _ids(expected))]
+def _filters(asked: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return the filters of a run; an empty list chooses nothing, as no list does."""
+    return (*asked.get(FILTER, ()),)
+
+
+def _chosen(expected: Expected, filters: tuple[str, ...]) -> list[Case]:
+    ids = _ids(expected)
+    return [case for case in expected.cases if fits_filters(case.id, filters, ids)]
 
 
 def _ids(expected: Expected) -> frozenset[str]:
     """Return all ids that the base branch's configuration plans or declares."""
     declared = (name for one in expected.foreign if isinstance(one.cases, tuple) for name in one.cases)
     return frozenset((*(case.id for case in expected.cases), *declared))
-
-
-def _passes(name: str, asked: Mapping[str, Sequence[str]], ids: Container[str]) -> bool:
-    """Return whether a case fits the filters, by the rule of `planning.fits_filters`."""
-    return FILTER not in asked or any(text == name if text in ids else text in name for text in asked[FILTER])
 
 
 def _apart(found: Sequence[str], wanted: Sequence[str]) -> str:

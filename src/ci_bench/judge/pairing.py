@@ -17,6 +17,7 @@ from ci_bench.judge.suspicion import Suspicion
 from ci_bench.judge.wording import change_size, count_of, place
 from ci_bench.records.comparison import CommonShift, Interval, Pair, Pairing, SpeedupChange, Verdict
 from ci_bench.records.config import MetricPolicy, Policy
+from ci_bench.records.labels import DOING
 from ci_bench.records.metrics import ENGINE, IMPORTED, LEAST_BYTES, REPLACED, STEP_TIME, MetricKind
 from ci_bench.records.open_cases import SeriesName
 from ci_bench.records.results import (
@@ -377,19 +378,6 @@ def case_verdict(base: CaseResult | None, head: CaseResult, pairs: Sequence[Pair
     return worst, _worst_reason([pair for pair in judged if pair.verdict is worst])
 
 
-_DOING = {
-    "prepare": "preparing",
-    "size": "finding the batch size",
-    "verify": "verifying",
-    "seeds": "training over seeds",
-    "rounding": "measuring rounding",
-    "time": "timing",
-    "alone": "measuring one arm",
-    "run": "running",
-}
-"""The engine's stages in words."""
-
-
 def ending(result: CaseResult) -> str:
     """Describe how a case ended: ``timeout in train (inductor): no answer for 1800 s``."""
     word = result.status.value.replace("_", " ")
@@ -400,7 +388,7 @@ def ending(result: CaseResult) -> str:
 
 
 def _while(stage: str) -> str:
-    return f"while {_DOING[stage]}" if stage in _DOING else f"in stage {stage}"
+    return f"while {DOING[stage]}" if stage in DOING else f"in stage {stage}"
 
 
 def _worst_reason(pairs: Sequence[Pair]) -> str:

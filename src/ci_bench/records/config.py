@@ -4,7 +4,7 @@ Reading it from files and flags is the business of `ci_bench.config`.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -289,6 +289,14 @@ def fits(pattern: str, case: str) -> bool:
         found = case.find(part, place) if place >= 0 else -1
         place = found + len(part) if found >= 0 else -1
     return 0 <= place <= len(case) - len(last) and case.endswith(last)
+
+
+def fits_filters(name: str, filters: Sequence[str], ids: Container[str]) -> bool:
+    """Return whether a case passes the filters of ``--filter``; without filters each does.
+
+    A filter is the whole id if it is one of `ids`, else a part of an id.
+    """
+    return not filters or any(name == text if text in ids else text in name for text in filters)
 
 
 class Sampling(StrEnum):

@@ -1,9 +1,22 @@
-"""Short names of cases: ids without what all cases of a run share. Pure."""
+"""Names for people: short ones of cases, without what all cases of a run share, and stages in words. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ci_bench.records.comparison import CaseComparison
+
+DOING = {
+    "prepare": "preparing data",
+    "size": "looking for the largest batch",
+    "verify": "verifying",
+    "seeds": "training over seeds",
+    "rounding": "measuring rounding",
+    "time": "timing",
+    "alone": "measuring separately",
+    "run": "running",
+    "explain": "explaining",
+}
+"""The activity of each of the engine's stages."""
 
 
 def labels(cases: Sequence[CaseComparison]) -> Mapping[str, str]:

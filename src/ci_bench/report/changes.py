@@ -162,7 +162,7 @@ def rest(comparison: Comparison) -> str:
     parts += _outputs(comparison)
     text = f"{'; '.join(parts)}." if parts else ""
     if unchanged and counted.resolution is not None and not counted.undecided:
-        text += f" A change of {fine(counted.resolution)} would have been detected."
+        text += f" Changes from {fine(counted.resolution)} on are typically detected."
     return f"{text[0].upper()}{text[1:]}" if text else ""
 
 

@@ -14,19 +14,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
+from ci_bench.records.labels import DOING
 from ci_bench.records.results import Event
 
-DOING = {
-    "prepare": "preparing data",
-    "size": "looking for the largest batch",
-    "verify": "verifying",
-    "seeds": "training over seeds",
-    "rounding": "measuring rounding",
-    "time": "timing",
-    "alone": "measuring separately",
-    "run": "running",
-    "explain": "explaining",
-}
 _LEAST_DONE = 3
 """After this many stages their pace predicts the rest, if no earlier run does."""
 _MINUTE_S, _HOUR_S = 60, 3600

@@ -260,12 +260,13 @@ def _grant(publishing: PublishContext, filters: tuple[str, ...], pull: "Record")
 
 def _select(config: "Config", filters: Sequence[str]) -> Selection:
     """Return the chosen cases, as far as they can be planned or are declared without the tree."""
-    from ci_bench.planning import fits_filters
+    from ci_bench.records.config import fits_filters
 
     cases, foreign = plan_here(config)
     ids = [case.id for case in cases]
     ids += [name for one in foreign if isinstance(one.cases, tuple) for name in one.cases]
-    names = tuple(name for name in ids if fits_filters(name, filters, {*ids}))
+    known = {*ids}
+    names = tuple(name for name in ids if fits_filters(name, filters, known))
     counts = [one.cases for one in foreign if isinstance(one.cases, int)]
     unplanned = tuple(one.owner for one in foreign if one.cases is None or (filters and isinstance(one.cases, int)))
     return Selection(names=names, number=len(names) + (0 if filters else sum(counts)), open=unplanned)
@@ -277,7 +278,7 @@ def _minutes(publishing: PublishContext, names: Sequence[str], filters: Sequence
     Its results are untrusted, and nothing but this estimate depends on them.
     """
     from ci_bench.github.archive import UnsafeArchive
-    from ci_bench.planning import fits_filters
+    from ci_bench.records.config import fits_filters
 
     with suppress(GitHubFailed):
         for artifact in _earlier(publishing, pull)[:MOST_ARTIFACTS]:
