@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tables import render
-from ci_bench.judge.audit import binomial_interval
+from ci_bench.judge.times.audit import binomial_interval
 from ci_bench.records import documents
 from ci_bench.records.comparison import Comparison
 

@@ -27,10 +27,10 @@ import msgspec
 
 from benchmarks.cause_plants import APART, FRESH, PLANTED, PLANTS, STEPS, Plant
 from benchmarks.tables import publish, render
-from ci_bench.judge.causes import cause_of
+from ci_bench.judge.policy.causes import cause_of
 from ci_bench.records.causes import Cause, Part
 from ci_bench.records.profiles import Profile, RowKind
-from ci_bench.suites.base import Compiler, Context
+from ci_bench.suites.contract import Compiler, Context
 
 ENOUGH = 0.8
 """Of the change, to be attributed."""
@@ -94,7 +94,7 @@ def explained(source: str, *, compiled: bool, limit_s: float = 120.0) -> Profile
 def _explain(source: str, compiled: bool, folder: Path, limit_s: float, writer: Any) -> None:  # noqa: FBT001 - of a process
     import torch
 
-    from ci_bench.engine.profiling.arm import explain_arm
+    from ci_bench.worker.profiling.arm import explain_arm
 
     tree = folder / "tree"
     tree.mkdir()

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from benchmarks.anchors import ANCHORS, Anchor
 from benchmarks.noise_models import Floats, Generator, Singles, Suite, draw_launches
-from ci_bench.judge import noise, sequential
-from ci_bench.judge.sequential import Code, Rule, fixed
-from ci_bench.judge.suspicion import Source, Suspicion, Undecided, suspicions
+from ci_bench.judge.times import noise, sequential
+from ci_bench.judge.times.sequential import Code, Rule, fixed
+from ci_bench.judge.times.suspicion import Source, Suspicion, Undecided, suspicions
 
 SAMPLES = 20
 """Per arm and launch: ten ABBA blocks."""
@@ -74,7 +74,7 @@ def ours(name: str, rule: Rule, *, history: int = HISTORY) -> Contender:
 
 
 def _with_grid(learned: noise.Learned, base: Singles, head: Singles) -> noise.Learned:
-    """With the error of a coarse clock, as `judge.paired` finds it for each case."""
+    """With the error of a coarse clock, as `judge.times.paired` finds it for each case."""
     sides = [np.exp(side.astype(np.float64) / _PER_CENT).reshape(-1, side.shape[-2] * side.shape[-1]) for side in (base, head)]
     steps = np.array([noise.grid_step(*pair) for pair in zip(*sides, strict=True)]).reshape(base.shape[:2])
     return replace(learned, grid=steps)

@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.tables import publish, render
-from ci_bench.judge.parity import numeric_finding
-from ci_bench.judge.parity_envelope import LIMIT
+from ci_bench.judge.parity.envelope import LIMIT
+from ci_bench.judge.parity.verdict import numeric_finding
 from ci_bench.records.results import Masks, ParityEvidence, Role
-from ci_bench.suites.base import Context
+from ci_bench.suites.contract import Context
 from ci_bench.suites.training_loss.plan import SUITE
 
 COUNTS = (1, 3, 6)

@@ -20,13 +20,13 @@ from unittest.mock import patch
 
 from benchmarks.launch_pairs import Difference, Timed, collect, differences_of, measure, overall, step_times, text_of
 from benchmarks.tables import render
-from ci_bench.engine import runner
-from ci_bench.engine.explaining import Explaining
-from ci_bench.engine.process.environ import worker_environment
-from ci_bench.engine.trees.sides import Side
+from ci_bench.checkouts.sides import Side
+from ci_bench.processes.environ import worker_environment
 from ci_bench.records.config import Explain, RunOptions, Sampling
 from ci_bench.records.results import Case, CaseResult, Results, SideName
-from ci_bench.suites.base import find_suite
+from ci_bench.runner import runner
+from ci_bench.runner.explaining import Explaining
+from ci_bench.suites.contract import find_suite
 
 LAUNCHES = 7
 RUN = RunOptions(device="cpu", threads=1, sampling=Sampling.FIXED, explain=Explain.ALWAYS, explain_s=3600.0)

@@ -17,10 +17,10 @@ from math import sqrt
 from pathlib import Path
 
 from benchmarks.tables import publish, render
-from ci_bench.engine.timing.fence import hold_garbage_collector, synchronizer
-from ci_bench.engine.timing.sampling import make_clock
-from ci_bench.suites.base import Context
+from ci_bench.suites.contract import Context
 from ci_bench.suites.fastrnns.plan import SUITE
+from ci_bench.worker.fence import hold_garbage_collector, synchronizer
+from ci_bench.worker.sampling import make_clock
 
 LIMIT = 0.03
 SIZES: Mapping[str, tuple[int, int, int, int, int]] = {

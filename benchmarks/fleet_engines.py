@@ -29,12 +29,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from benchmarks.tables import publish, render
+from ci_bench.command_line.settings import Measuring
 from ci_bench.commands.fleet import open_engine
 from ci_bench.fleet.coordinator import Coordinator, Refused
 from ci_bench.fleet.journal import FileJournal
 from ci_bench.fleet.protocol import Ended, Order
 from ci_bench.records.results import Run, RunState
-from ci_bench.settings import Measuring
 
 SCRIPT = Path(__file__).resolve().parents[1] / "tools" / "slurm.sh"
 CANNOT = 77
@@ -42,7 +42,7 @@ SECONDS = (0.05, 0.5)
 LIMIT_S = 600.0
 STUB = """
 import json, os, pathlib, sys, time
-from ci_bench.engine.process.descendants import ending_with
+from ci_bench.processes.descendants import ending_with
 folder, records, name, seconds = map(str, sys.argv[1:])
 above = dict(part.split("=", 1) for part in pathlib.Path(f"/proc/{os.getppid()}/environ").read_text().split("\\0") if "=" in part)
 node = above.get("SLURMD_NODENAME") or pathlib.Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1]

@@ -22,8 +22,8 @@ from benchmarks.contenders import HISTORY, SAMPLES, figures_of, learn
 from benchmarks.noise_models import MIX, Floats, draw_launches, draw_suite
 from benchmarks.tables import publish, render
 from benchmarks.verdict_quality import CASES, CHUNK, PLANTED, clopper_pearson
-from ci_bench.judge import sequential
-from ci_bench.judge.sequential import Code, Rule
+from ci_bench.judge.times import sequential
+from ci_bench.judge.times.sequential import Code, Rule
 
 BETWEEN = 0.02
 """How far devices differ on both sides alike, as a share of the time."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks.tables import publish, render
 from ci_bench.fleet.coordinator import Coordinator
 from ci_bench.fleet.protocol import Ended, Order, Slot
-from ci_bench.judge.sequential import Rule
+from ci_bench.judge.times.sequential import Rule
 from ci_bench.records.results import Loss
 
 LOOKS = Rule().looks

@@ -17,7 +17,7 @@ import msgspec
 
 from ci_bench import __version__
 from ci_bench.commands.trusted.machine_results import DOCUMENTS
-from ci_bench.config import load_config, named_plugins
+from ci_bench.configuration.config import load_config, named_plugins
 from ci_bench.errors import BadConfig
 from ci_bench.formats import training_events, training_log
 from ci_bench.formats.catalogue import decode, read
@@ -28,7 +28,7 @@ from ci_bench.history.alarms import alarms_of, told
 from ci_bench.history.compaction import compact
 from ci_bench.history.lines import lines_of
 from ci_bench.history.store import FolderStore
-from ci_bench.judge.calibration import fingerprint
+from ci_bench.judge.times.calibration import fingerprint
 from ci_bench.records import documents
 from ci_bench.records.config import Policy
 from ci_bench.records.faults import schema_faults

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
-from ci_bench.judge.calibration import fingerprint
+from ci_bench.judge.times.calibration import fingerprint
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "schemas" / "examples" / "valid"

@@ -14,11 +14,9 @@ from zlib import crc32
 
 from benchmarks.fuzz_readers import Harmful, refused, room, through_a_file
 from benchmarks.fuzz_seeds import EXAMPLES
-from ci_bench import __version__, resuming
+from ci_bench import __version__
+from ci_bench.checkouts.sides import Side
 from ci_bench.commands.inputs import OUTCOME, absence
-from ci_bench.engine.machine.lock import device_lock
-from ci_bench.engine.process.resident import Answers
-from ci_bench.engine.trees.sides import Side
 from ci_bench.errors import CannotResume, DeviceBusy, GitHubFailed, NotOnGitHub
 from ci_bench.github.artifacts import of_run
 from ci_bench.github.client import Client
@@ -27,8 +25,11 @@ from ci_bench.github.context import Context, RunId, load_context
 from ci_bench.github.http import Answer, Clock
 from ci_bench.github.pulls import find_pulls
 from ci_bench.github.server import Server
+from ci_bench.host.lock import device_lock
+from ci_bench.processes.resident import Answers
 from ci_bench.records import documents
 from ci_bench.records.results import Run, RunState, SideName, Source
+from ci_bench.runner import resuming
 
 _WORKFLOW = {
     "GITHUB_REPOSITORY": "o/r",

@@ -16,7 +16,7 @@ from benchmarks import fuzz_seeds as seeds
 from benchmarks import fuzz_surroundings as surroundings
 from benchmarks.fuzz_mutator import slim
 from benchmarks.fuzz_seeds import EXAMPLES, FOREIGN, ROOT
-from ci_bench.accepting import load_accepted
+from ci_bench.configuration.accepting import load_accepted
 from ci_bench.errors import BadAcceptance, BadConfig, BadDocument
 from ci_bench.formats.catalogue import AUTO, READABLE
 from ci_bench.records import documents

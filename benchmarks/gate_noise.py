@@ -23,8 +23,8 @@ import numpy as np
 from benchmarks.noise_models import CASE_SPREAD, CLASSES, Floats, Generator
 from benchmarks.tables import publish, render
 from benchmarks.verdict_quality import clopper_pearson
-from ci_bench.judge.noise import Learned, fading, learn, nothing_learned
-from ci_bench.judge.sequential import Code, Rule, replay
+from ci_bench.judge.times.noise import Learned, fading, learn, nothing_learned
+from ci_bench.judge.times.sequential import Code, Rule, replay
 
 PER_WEEK, MOST, LAUNCHES = 4, 40, 16
 SAMPLES = 20

@@ -34,8 +34,8 @@ from benchmarks.history_store import generated, written
 from benchmarks.otava import otavas_places
 from benchmarks.tables import publish, render
 from ci_bench.history.compaction import BYTES_PER_RUN, BYTES_PER_VALUE
-from ci_bench.judge.noise import Floats
-from ci_bench.judge.trend import EDGE, LEVEL, MOST_POINTS, Step, find_steps, look, scan, threshold, winsorised, with_drifts
+from ci_bench.judge.times.noise import Floats
+from ci_bench.judge.times.trend import EDGE, LEVEL, MOST_POINTS, Step, find_steps, look, scan, threshold, winsorised, with_drifts
 from ci_bench.records.results import Better
 
 RUNS, METRICS = 2_000, 200

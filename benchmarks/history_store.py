@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from ci_bench import __version__
+from ci_bench.command_line.settings import Trend
 from ci_bench.commands.trend import history as commands
 from ci_bench.history.compaction import compact
 from ci_bench.history.store import FolderStore, file_of
-from ci_bench.judge.calibration import fingerprint
-from ci_bench.judge.noise import Floats
+from ci_bench.judge.times.calibration import fingerprint
+from ci_bench.judge.times.noise import Floats
 from ci_bench.records.history import Entry, History, Machine, Points
 from ci_bench.records.results import Better, Fact, Lane, Unit
-from ci_bench.settings import Trend
 
 _START = datetime(2028, 1, 1, tzinfo=UTC)
 _IDENTITY: dict[str, Fact] = {"device": "cuda", "gpu": "NVIDIA H200", "torch": "2.13.0", "driver": "570.1"}

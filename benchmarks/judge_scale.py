@@ -34,9 +34,9 @@ import numpy as np
 
 from benchmarks.tables import publish, render
 from ci_bench.cli import SELDOM
-from ci_bench.judge import aggregates, noise, sequential
 from ci_bench.judge import compare as judging
-from ci_bench.judge.sequential import Rule, Ruling, fixed
+from ci_bench.judge.times import aggregates, noise, sequential
+from ci_bench.judge.times.sequential import Rule, Ruling, fixed
 from ci_bench.records import documents
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.config import Policy

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 from benchmarks.tables import publish
-from ci_bench import pipeline, planning
-from ci_bench.engine.runner import Engine
-from ci_bench.engine.trees.sides import Side
-from ci_bench.judge.paired import figures
+from ci_bench.checkouts.sides import Side
+from ci_bench.commands import pipeline
+from ci_bench.judge.times.paired import figures
 from ci_bench.records.config import Config, RunOptions
 from ci_bench.records.results import Case, Due, Metric, Results, SideName, Status
-from ci_bench.suites.base import Stage, StageKind, Suite
+from ci_bench.runner import planning
+from ci_bench.runner.runner import Engine
+from ci_bench.suites.contract import Stage, StageKind, Suite
 
 
 class Timed:

@@ -19,17 +19,18 @@ from scipy.special import stdtrit
 
 from benchmarks.tables import publish, render
 from benchmarks.work_suite import SUITE as WORK
-from ci_bench import pipeline, planning
-from ci_bench.engine.process.environ import worker_environment
-from ci_bench.engine.runner import Engine, Plan
-from ci_bench.engine.trees.sides import Side
-from ci_bench.judge.noise import NORMAL_MAD, Floats
-from ci_bench.judge.paired import figures
-from ci_bench.judge.pairing import lines_of_both
-from ci_bench.judge.suspicion import PRIORS, Source
+from ci_bench.checkouts.sides import Side
+from ci_bench.commands import pipeline
+from ci_bench.judge.times.noise import NORMAL_MAD, Floats
+from ci_bench.judge.times.paired import figures
+from ci_bench.judge.times.pairing import lines_of_both
+from ci_bench.judge.times.suspicion import PRIORS, Source
+from ci_bench.processes.environ import worker_environment
 from ci_bench.records.config import Config, MetricPolicy, RunOptions, Sampling
 from ci_bench.records.results import Case, SideName
-from ci_bench.suites.base import Cache, Stage, StageKind, Suite, find_suite
+from ci_bench.runner import planning
+from ci_bench.runner.runner import Engine, Plan
+from ci_bench.suites.contract import Cache, Stage, StageKind, Suite, find_suite
 
 ROOT = Path(__file__).resolve().parents[1]
 RUN = RunOptions(device="cpu", threads=1, sampling=Sampling.FIXED, compile_budget_s=1e9, warmup_s=0.5)

@@ -17,16 +17,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ci_bench.engine.process.launch import Launcher
-from ci_bench.engine.process.protocol import Task
-from ci_bench.engine.process.resident import Ended, explain
-from ci_bench.judge.parity import parity_findings, ranks_apart
-from ci_bench.judge.parity_runs import Twins, match
+from ci_bench.judge.parity.runs import Twins, match
+from ci_bench.judge.parity.verdict import parity_findings, ranks_apart
+from ci_bench.processes.launch import Launcher
+from ci_bench.processes.protocol import Task
+from ci_bench.processes.resident import Ended, explain
 from ci_bench.records.comparison import ParityFinding
 from ci_bench.records.config import RunOptions
 from ci_bench.records.results import Case, Check, ParityEvidence, Role, Status
 from ci_bench.records.results import Outcome as CheckOutcome
-from ci_bench.suites.base import Evidence, Stage, StageKind, modules_of
+from ci_bench.suites.contract import Evidence, Stage, StageKind, modules_of
 from ci_bench.suites.training_loss.plan import SUITE
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -42,11 +42,11 @@ from benchmarks.learning_problems import (
     optimizer_of,
 )
 from benchmarks.tables import publish, render
-from ci_bench.judge.parity import numeric_finding, parity_findings
-from ci_bench.judge.parity_sensitivity import sensitivity_of
+from ci_bench.judge.parity.sensitivity import sensitivity_of
+from ci_bench.judge.parity.verdict import numeric_finding, parity_findings
 from ci_bench.records.comparison import Parity
 from ci_bench.records.results import ArmMasks, Masks, NonFinite, ParityEvidence, Role, Trace
-from ci_bench.suites.optimizers import lost_by_correction
+from ci_bench.suites.shared.worker.optimizers import lost_by_correction
 from ci_bench.suites.training_loss.network import perturbed
 from ci_bench.suites.training_loss.options import Precision
 from ci_bench.suites.training_loss.training import CONTROL_SHARE, FIRST_LOSS_SCALE

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from ci_bench.engine.timing.isolated import measure_alone
-from ci_bench.engine.timing.memory import memory_of
-from ci_bench.engine.timing.phases import Stopwatch
-from ci_bench.suites.base import Context, Stage, StageKind, find_suite, modules_of
+from ci_bench.suites.contract import Context, Stage, StageKind, find_suite, modules_of
 from ci_bench.suites.training_loss.options import REFERENCE_ARM
+from ci_bench.worker.isolated import measure_alone
+from ci_bench.worker.memory import memory_of
+from ci_bench.worker.phases import Stopwatch
 
 MIB = 1024**2
 ROOT = Path(__file__).resolve().parents[1]

@@ -20,7 +20,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.layout_gallery import Block, Net, by_hand, rank
-from ci_bench.suites.base import Unsupported
+from ci_bench.suites.contract import Unsupported
 
 
 class Part(nn.Module):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from benchmarks.numerics_works import EPSILONS, KEPT_IN, Numbers, Tensors, Work, draw, run
 from ci_bench.records.results import Outcome
-from ci_bench.suites.numerics import agree, jolt_of, shaken
+from ci_bench.suites.shared.worker.numerics import agree, jolt_of, shaken
 from ci_bench.suites.torchbench.verdict import RunnerRule, agrees
 
 SHAKES = 2

@@ -2,7 +2,7 @@
 
 Run as ``python -m benchmarks.numerics_variants [--seed N] [--json FILE]``. CPU only, one thread, 3 minutes.
 A variant is an operator, a number format, a size and another way to compute it. The constants of
-`ci_bench.suites.tilts` were chosen with seed 1; reported figures take another seed. Returns 1 if a
+`ci_bench.suites.shared.worker.tilts` were chosen with seed 1; reported figures take another seed. Returns 1 if a
 right variant is refused.
 """
 
@@ -19,7 +19,7 @@ from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from benchmarks.tables import publish, render
 from ci_bench.records.results import Outcome
-from ci_bench.suites.numerics import agree, jolt_of, shaken
+from ci_bench.suites.shared.worker.numerics import agree, jolt_of, shaken
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 SIZES = {"small": (16, 64), "medium": (128, 256), "large": (1024, 512)}

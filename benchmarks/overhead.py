@@ -16,14 +16,14 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.tables import publish, render
-from ci_bench.engine.process.environ import worker_environment
-from ci_bench.engine.process.launch import Launcher
-from ci_bench.engine.process.protocol import TOUCH_FROM_CALLS, Task
-from ci_bench.engine.timing.fence import hold_garbage_collector, synchronizer, time_calls
-from ci_bench.engine.turns import Opener, Turns
+from ci_bench.processes.environ import worker_environment
+from ci_bench.processes.launch import Launcher
+from ci_bench.processes.protocol import TOUCH_FROM_CALLS, Task
 from ci_bench.records.config import RunOptions
 from ci_bench.records.results import SideName
+from ci_bench.runner.turns import Opener, Turns
 from ci_bench.suites.reference_kernels.plan import SUITE
+from ci_bench.worker.fence import hold_garbage_collector, synchronizer, time_calls
 
 SIZE = 900
 ROUNDS = 60
@@ -134,7 +134,7 @@ def starts() -> dict[str, float]:
     command = [
         sys.executable,
         "-c",
-        "import torch, transformers; from ci_bench.engine.machine.probe import probe_environment as p; p('cpu')",
+        "import torch, transformers; from ci_bench.worker.probe import probe_environment as p; p('cpu')",
     ]
     fresh = [_seconds(lambda: subprocess.run(command, check=True)) for _ in range(STARTS)]
     forked_s, fresh_s = statistics.median(ends), statistics.median(fresh)

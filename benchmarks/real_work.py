@@ -21,18 +21,20 @@ from typing import Any
 
 from benchmarks.tables import publish, render
 from benchmarks.work_suite import PLANT, REPEATS, SUITE, WORK
-from ci_bench import __version__, pipeline, planning
-from ci_bench.engine.process.environ import worker_environment
-from ci_bench.engine.runner import Engine
-from ci_bench.engine.trees.sides import Side
-from ci_bench.judge.audit import binomial_interval
-from ci_bench.judge.calibration import collect
+from ci_bench import __version__
+from ci_bench.checkouts.sides import Side
+from ci_bench.commands import pipeline
 from ci_bench.judge.compare import compare
-from ci_bench.noise_floor import NoiseFolder
+from ci_bench.judge.times.audit import binomial_interval
+from ci_bench.judge.times.calibration import collect
+from ci_bench.processes.environ import worker_environment
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import BaselineMode, Comparison, Pair, Verdict
 from ci_bench.records.config import Config, RunOptions, Sampling
 from ci_bench.records.results import Results, SideName, Status
+from ci_bench.runner import planning
+from ci_bench.runner.noise_floor import NoiseFolder
+from ci_bench.runner.runner import Engine
 
 CALIBRATION_RUNS, CALIBRATION_LAUNCHES = 4, 5
 RUN = RunOptions(device="cpu", threads=1, blocks=20, sample_s=0.01, warmup_s=0.2, rotate=4)

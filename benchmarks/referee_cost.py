@@ -17,11 +17,11 @@ from typing import Any
 
 from benchmarks.launch_pairs import Difference, Timed, collect, differences_of, measure, overall, step_times, text_of
 from benchmarks.tables import render
-from ci_bench.engine.process.environ import worker_environment
-from ci_bench.engine.trees.sides import Side
+from ci_bench.checkouts.sides import Side
+from ci_bench.processes.environ import worker_environment
 from ci_bench.records.config import RunOptions, Sampling
 from ci_bench.records.results import Case, SideName
-from ci_bench.suites.base import Suite, find_suite
+from ci_bench.suites.contract import Suite, find_suite
 
 LAUNCHES = 8
 RUN = RunOptions(device="cpu", threads=1, sampling=Sampling.FIXED)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.referee_cost import OFF, SPENT
-from ci_bench.engine.timing.referee import Referee
-from ci_bench.engine.timing.sampling import ResidentArms
 from ci_bench.records.results import Case
-from ci_bench.suites.base import Context, Workload, find_suite
+from ci_bench.suites.contract import Context, Workload, find_suite
+from ci_bench.worker.referee import Referee
+from ci_bench.worker.sampling import ResidentArms
 
 CLOCKED = ("begin", "look", "check", "check_reference")
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks import sample_repository
 from benchmarks.tables import publish, render
-from ci_bench.judge.audit import binomial_interval
+from ci_bench.judge.times.audit import binomial_interval
 from ci_bench.records import documents
 from ci_bench.records.comparison import Comparison, Verdict
 

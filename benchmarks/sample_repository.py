@@ -45,7 +45,7 @@ SUITE = '''
 """A case for each operation."""
 
 from ci_bench.records.results import Case, Due
-from ci_bench.suites.base import Stage, StageKind
+from ci_bench.suites.contract import Stage, StageKind
 
 
 class Operations:
@@ -74,7 +74,7 @@ WORKER = '''
 
 import ops
 
-from ci_bench.suites.base import Compiler, Evidence
+from ci_bench.suites.contract import Compiler, Evidence
 
 
 class Workload:

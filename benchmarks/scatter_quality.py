@@ -15,8 +15,8 @@ from benchmarks.contenders import SAMPLES
 from benchmarks.noise_models import SETTINGS, Setting, draw_launches, draw_suite
 from benchmarks.tables import publish, render
 from benchmarks.verdict_quality import CASES, CHUNK
-from ci_bench.judge.noise import trimmed_mean
-from ci_bench.judge.suspicion import wider_scatter
+from ci_bench.judge.times.noise import trimmed_mean
+from ci_bench.judge.times.suspicion import wider_scatter
 
 LAUNCHES = (4, 5, 8, 16)
 PLANTS = (0.2, 0.5)

@@ -16,11 +16,11 @@ from benchmarks.contenders import HISTORY, SAMPLES, figures_of, learn
 from benchmarks.noise_models import SETTINGS, Floats, Setting, draw_launches, draw_suite
 from benchmarks.tables import publish, render
 from benchmarks.verdict_quality import CASES, CHUNK, PLANTED
-from ci_bench.judge import sequential
-from ci_bench.judge.audit import binomial_interval
-from ci_bench.judge.noise import Learned
-from ci_bench.judge.sequential import Code, Rule, Truths
-from ci_bench.judge.suspicion import Source, Suspicion, Undecided, suspicions
+from ci_bench.judge.times import sequential
+from ci_bench.judge.times.audit import binomial_interval
+from ci_bench.judge.times.noise import Learned
+from ci_bench.judge.times.sequential import Code, Rule, Truths
+from ci_bench.judge.times.suspicion import Source, Suspicion, Undecided, suspicions
 
 STOPS = (1, 2, 3, 4, 6, 16)
 PLANTS = (30.0, 100.0, 400.0)

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.tables import publish, render
 from ci_bench.records.results import Case
-from ci_bench.suites.base import Context, Evidence, no_mark
+from ci_bench.suites.contract import Context, Evidence, no_mark
 from ci_bench.suites.torchbench.plan import SUITE
 
 STEPS = 20

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tables import publish, render
-from ci_bench.engine.timing.fence import hold_garbage_collector
-from ci_bench.engine.timing.sampling import make_clock
 from ci_bench.suites.transformers.catalog import preset
 from ci_bench.suites.transformers.options import parse
 from ci_bench.suites.transformers.plan import SUITE
+from ci_bench.worker.fence import hold_garbage_collector
+from ci_bench.worker.sampling import make_clock
 
 BATCH, LENGTH = 4, 64
 BUILDS = 24

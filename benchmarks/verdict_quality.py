@@ -34,7 +34,7 @@ from scipy.special import betaincinv
 from benchmarks.contenders import OURS, PEERS, VARIANTS, Judge, Outcome
 from benchmarks.noise_models import MIX, SETTINGS, SLOT_S, Floats, draw_suite
 from benchmarks.tables import publish, render
-from ci_bench.judge.sequential import TAU
+from ci_bench.judge.times.sequential import TAU
 
 CASES = 50
 PLANTED = 5

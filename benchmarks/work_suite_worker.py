@@ -8,7 +8,7 @@ from torch import nn
 
 from benchmarks.work_suite import PLANT, REPEATS
 from ci_bench.records.results import Case, Check
-from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part
+from ci_bench.suites.contract import Compiler, Context, Evidence, Mark, Part
 
 COPIED_FLOATS = 16 * 1024
 """In each of the two buffers, 64 KiB: all programs that take turns in a process have room for theirs in a core's own cache."""

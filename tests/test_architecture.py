@@ -16,8 +16,8 @@ import pytest
 
 from ci_bench import errors
 from ci_bench.errors import CiBenchError, ExitCode
-from ci_bench.gpus.protocol import Cause, Reason
-from ci_bench.gpus.vendors import VENDORS
+from ci_bench.host.gpus.protocol import Cause, Reason
+from ci_bench.host.gpus.vendors import VENDORS
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
@@ -71,24 +71,30 @@ MAY_IMPORT = {
 EFFECTS = {"os", "subprocess", "socket", "shutil", "tempfile", "pathlib", "io", "sys", "urllib", "http", "logging", "asyncio"}
 EFFECT_CALLS = {"open", "input", "exec", "eval", "write_text", "write_bytes", "read_text", "read_bytes", "unlink", "mkdir"}
 PURE = {"judge", "report"}
-EDGE = {"ci_bench.cli", "ci_bench.flags", "ci_bench.fastrnns_flags", "ci_bench.parsers", "ci_bench.settings"}
+EDGE = {
+    "ci_bench.cli",
+    "ci_bench.command_line.flags",
+    "ci_bench.command_line.fastrnns_flags",
+    "ci_bench.command_line.parsers",
+    "ci_bench.command_line.settings",
+}
 SCRIPTS = {
-    "ci_bench.engine.profiling.replay",
+    "ci_bench.worker.profiling.replay",
     "ci_bench.suites.command.looping",
     "ci_bench.suites.training_loss.data.generate",
 }
 PROCESSES = {
-    "ci_bench.engine.machine.context",
-    "ci_bench.engine.machine.probe",
-    "ci_bench.engine.process.forkserver",
-    "ci_bench.engine.process.ranks",
-    "ci_bench.engine.process.startup",
-    "ci_bench.engine.process.worker",
-    "ci_bench.engine.timing.untouched",
+    "ci_bench.host.context",
+    "ci_bench.worker.probe",
+    "ci_bench.processes.forkserver",
+    "ci_bench.worker.ranks",
+    "ci_bench.processes.startup",
+    "ci_bench.worker.worker",
+    "ci_bench.worker.untouched",
     "ci_bench.fleet.ray_core",
     "ci_bench.fleet.slurm",
-    "ci_bench.gpu_check.probes",
-    "ci_bench.gpu_check.serve",
+    "ci_bench.diagnostics.gpu_check.probes",
+    "ci_bench.diagnostics.gpu_check.serve",
     "ci_bench.suites.command.meter",
     "ci_bench.suites.command.run",
     "ci_bench.suites.command.stepping",
@@ -98,22 +104,22 @@ PROCESSES = {
 """What runs in processes of its own: their environment is what the parent made of the settings."""
 TORCH_FREE_OF_A_SUITE = {"plan", "options", "declaring", "grids", "importing", "literal", "recording"}
 SHARED_BY_WORKERS = {
-    "ci_bench.suites.batch_parts",
-    "ci_bench.suites.casts",
-    "ci_bench.suites.coverage",
-    "ci_bench.suites.fp32_precision",
-    "ci_bench.suites.marks",
-    "ci_bench.suites.numerics",
-    "ci_bench.suites.digests",
-    "ci_bench.suites.draws",
-    "ci_bench.suites.first_calls",
-    "ci_bench.suites.freshness",
-    "ci_bench.suites.later_calls",
-    "ci_bench.suites.experiments",
-    "ci_bench.suites.roofline",
-    "ci_bench.suites.roundings",
-    "ci_bench.suites.sharing",
-    "ci_bench.suites.tilts",
+    "ci_bench.suites.shared.worker.batch_parts",
+    "ci_bench.suites.shared.worker.casts",
+    "ci_bench.suites.shared.worker.coverage",
+    "ci_bench.suites.shared.worker.fp32_precision",
+    "ci_bench.suites.shared.worker.marks",
+    "ci_bench.suites.shared.worker.numerics",
+    "ci_bench.suites.shared.worker.digests",
+    "ci_bench.suites.shared.worker.draws",
+    "ci_bench.suites.shared.worker.first_calls",
+    "ci_bench.suites.shared.worker.freshness",
+    "ci_bench.suites.shared.worker.later_calls",
+    "ci_bench.suites.shared.worker.experiments",
+    "ci_bench.suites.shared.worker.roofline",
+    "ci_bench.suites.shared.worker.roundings",
+    "ci_bench.suites.shared.worker.sharing",
+    "ci_bench.suites.shared.worker.tilts",
 }
 """What the workers' halves of the suites have in common."""
 
@@ -133,15 +139,15 @@ WORDS_OF_VENDORS = {
 }
 
 OF_THE_REFEREE = {
-    "ci_bench.engine.timing.looks",
-    "ci_bench.engine.timing.referee",
-    "ci_bench.engine.timing.repeats",
-    "ci_bench.engine.timing.untouched",
+    "ci_bench.worker.looks",
+    "ci_bench.worker.referee",
+    "ci_bench.worker.repeats",
+    "ci_bench.worker.untouched",
 }
 """Loaded in workers alone, and only for programs that compute with torch."""
-OF_RANKS = {"ci_bench.engine.timing.ranked"}
+OF_RANKS = {"ci_bench.worker.ranked"}
 """Loaded in workers alone, and only in stages of several processes."""
-OF_GPU_CHECK = {"ci_bench.gpu_check.probes", "ci_bench.gpu_check.serve"}
+OF_GPU_CHECK = {"ci_bench.diagnostics.gpu_check.probes", "ci_bench.diagnostics.gpu_check.serve"}
 """Loaded in the process that serves probes alone."""
 
 
@@ -365,54 +371,59 @@ def test_every_part_is_known() -> None:
 
 
 PLANTED = [
-    (astray, "ci_bench.records.results", "from ci_bench.config import load_config", "imports ci_bench.config.load_config"),
     (
         astray,
         "ci_bench.records.results",
-        "def f():\n    import ci_bench.judge.ratios",
-        "imports ci_bench.judge.ratios",
+        "from ci_bench.configuration.config import load_config",
+        "imports ci_bench.configuration.config.load_config",
     ),
-    (astray, "ci_bench.config", "from ci_bench.engine import runner", "imports ci_bench.engine.runner"),
-    (astray, "ci_bench.suites.base", "from ci_bench.engine.timing.fence import x", "imports ci_bench.engine.timing.fence.x"),
-    (astray, "ci_bench.engine.process.launch", "from ci_bench.judge import compare", "imports ci_bench.judge.compare"),
-    (astray, "ci_bench.judge.ratios", "from ci_bench.report.text import plain", "imports ci_bench.report.text.plain"),
-    (astray, "ci_bench.judge.ratios", "from ci_bench import report", "imports ci_bench.report"),
-    (astray, "ci_bench.report.text", "class A:\n    from ci_bench import judge", "imports ci_bench.judge"),
-    (astray, "ci_bench.pipeline", "def f():\n    from ci_bench.cli import main", "imports ci_bench.cli.main"),
-    (astray, "ci_bench.doctor", "from ci_bench import cli", "imports ci_bench.cli"),
-    (astray, "ci_bench.pipeline", "from ci_bench.commands import reading", "imports ci_bench.commands.reading"),
-    (astray, "ci_bench.github.client", "from ci_bench.records.results import Case", "imports ci_bench.records.results.Case"),
-    (astray, "ci_bench.doctor", "def f():\n    import torch.cuda", "imports torch"),
-    (astray, "ci_bench.pipeline", 'def f():\n    import_module("transformers")', "imports transformers"),
-    (astray, "ci_bench.engine.machine.probe", "import pynvml", "imports pynvml when it is loaded"),
     (
         astray,
-        "ci_bench.engine.machine.probe",
+        "ci_bench.records.results",
+        "def f():\n    import ci_bench.judge.times.ratios",
+        "imports ci_bench.judge.times.ratios",
+    ),
+    (astray, "ci_bench.configuration.config", "from ci_bench.runner import runner", "imports ci_bench.runner.runner"),
+    (astray, "ci_bench.suites.contract", "from ci_bench.worker.fence import x", "imports ci_bench.worker.fence.x"),
+    (astray, "ci_bench.processes.launch", "from ci_bench.judge import compare", "imports ci_bench.judge.compare"),
+    (astray, "ci_bench.judge.times.ratios", "from ci_bench.report.text import plain", "imports ci_bench.report.text.plain"),
+    (astray, "ci_bench.judge.times.ratios", "from ci_bench import report", "imports ci_bench.report"),
+    (astray, "ci_bench.report.text", "class A:\n    from ci_bench import judge", "imports ci_bench.judge"),
+    (astray, "ci_bench.commands.pipeline", "def f():\n    from ci_bench.cli import main", "imports ci_bench.cli.main"),
+    (astray, "ci_bench.diagnostics.doctor", "from ci_bench import cli", "imports ci_bench.cli"),
+    (astray, "ci_bench.commands.pipeline", "from ci_bench.commands import reading", "imports ci_bench.commands.reading"),
+    (astray, "ci_bench.github.client", "from ci_bench.records.results import Case", "imports ci_bench.records.results.Case"),
+    (astray, "ci_bench.diagnostics.doctor", "def f():\n    import torch.cuda", "imports torch"),
+    (astray, "ci_bench.commands.pipeline", 'def f():\n    import_module("transformers")', "imports transformers"),
+    (astray, "ci_bench.worker.probe", "import pynvml", "imports pynvml when it is loaded"),
+    (
+        astray,
+        "ci_bench.worker.probe",
         "try:\n    from torch import cuda\nexcept ImportError:\n    pass",
         "imports torch when",
     ),
-    (astray, "ci_bench.suites.base", "import requests", "imports requests"),
-    (astray, "ci_bench.gpus.nvidia", "import pynvml", "imports pynvml when it is loaded"),
-    (astray, "ci_bench.gpus.protocol", "def f():\n    import torch", "imports torch"),
-    (astray, "ci_bench.gpus.vendors", "from ci_bench.engine.machine import lock", "imports ci_bench.engine.machine.lock"),
-    (tied_to_a_vendor, "ci_bench.engine.machine.monitor", "def f():\n    import pynvml", "imports pynvml"),
+    (astray, "ci_bench.suites.contract", "import requests", "imports requests"),
+    (astray, "ci_bench.host.gpus.nvidia", "import pynvml", "imports pynvml when it is loaded"),
+    (astray, "ci_bench.host.gpus.protocol", "def f():\n    import torch", "imports torch"),
+    (astray, "ci_bench.host.gpus.vendors", "from ci_bench.host import lock", "imports ci_bench.host.lock"),
+    (tied_to_a_vendor, "ci_bench.host.monitor", "def f():\n    import pynvml", "imports pynvml"),
     (
         tied_to_a_vendor,
         "ci_bench.suites.transformers.run",
         "def f():\n    from pynvml import nvmlInit",
         "imports pynvml.nvmlInit",
     ),
-    (tied_to_a_vendor, "ci_bench.engine.machine.probe", "def f(gpu):\n    gpu.nvmlDeviceGetUUID()", "knows nvmlDeviceGetUUID"),
-    (tied_to_a_vendor, "ci_bench.gpus.vendors", "def load_nvml():\n    pass", "knows load_nvml"),
-    (tied_to_a_vendor, "ci_bench.engine.machine.health", 'HARMFUL = ("hw_slowdown",)', "knows hw_slowdown"),
-    (tied_to_a_vendor, "ci_bench.doctor", 'which("nvidia-smi")', "knows nvidia-smi"),
-    (impure, "ci_bench.judge.ratios", "import os.path", "imports os.path"),
+    (tied_to_a_vendor, "ci_bench.worker.probe", "def f(gpu):\n    gpu.nvmlDeviceGetUUID()", "knows nvmlDeviceGetUUID"),
+    (tied_to_a_vendor, "ci_bench.host.gpus.vendors", "def load_nvml():\n    pass", "knows load_nvml"),
+    (tied_to_a_vendor, "ci_bench.host.health", 'HARMFUL = ("hw_slowdown",)', "knows hw_slowdown"),
+    (tied_to_a_vendor, "ci_bench.diagnostics.doctor", 'which("nvidia-smi")', "knows nvidia-smi"),
+    (impure, "ci_bench.judge.times.ratios", "import os.path", "imports os.path"),
     (impure, "ci_bench.report.markdown", "from pathlib import Path", "imports pathlib.Path"),
     (impure, "ci_bench.judge.compare", 'def f():\n    return open("x")', "calls open"),
     (impure, "ci_bench.report.progress", 'def f(path):\n    path.write_text("x")', "calls write_text"),
     (unsettled, "ci_bench.commands.reading", "import argparse", "reads argparse"),
-    (unsettled, "ci_bench.engine.runner", "import os\ndef f():\n    return os.environ.get('A')", "reads os.environ"),
-    (printing, "ci_bench.engine.process.worker", 'def f():\n    print("x")', "prints in line 2"),
+    (unsettled, "ci_bench.runner.runner", "import os\ndef f():\n    return os.environ.get('A')", "reads os.environ"),
+    (printing, "ci_bench.worker.worker", 'def f():\n    print("x")', "prints in line 2"),
     (oversized, "ci_bench.cli", "\n" * 551, "has 551 lines"),
     (oversized, "ci_bench.cli", "class A:\n    def f(self):\n" + "        self\n" * 60, "ci_bench.cli.f has 61 lines"),
     (undocumented, "ci_bench.cli", "import os", "has no docstring"),
@@ -427,20 +438,20 @@ def test_what_is_planted_is_seen(rule, module: str, source: str, complaint: str)
 
 ALLOWED = [
     (astray, "ci_bench.records.documents", "from ci_bench.errors import BadDocument"),
-    (astray, "ci_bench.config", "from ci_bench.config import parse"),
-    (astray, "ci_bench.engine.process.worker", "from ci_bench.suites.base import Context"),
-    (astray, "ci_bench.engine.machine.probe", "def f():\n    import torch"),
-    (astray, "ci_bench.engine.machine.probe", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
+    (astray, "ci_bench.configuration.config", "from ci_bench.configuration.config import parse"),
+    (astray, "ci_bench.worker.worker", "from ci_bench.suites.contract import Context"),
+    (astray, "ci_bench.worker.probe", "def f():\n    import torch"),
+    (astray, "ci_bench.worker.probe", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
     (astray, "ci_bench.suites.training_loss.run", "import torch"),
-    (astray, "ci_bench.doctor", "from ci_bench.engine.process.launch import Launcher"),
-    (astray, "ci_bench.pipeline", "from ci_bench import __version__"),
-    (astray, "ci_bench.cli", "from ci_bench.pipeline import judge"),
+    (astray, "ci_bench.diagnostics.doctor", "from ci_bench.processes.launch import Launcher"),
+    (astray, "ci_bench.commands.pipeline", "from ci_bench import __version__"),
+    (astray, "ci_bench.cli", "from ci_bench.commands.pipeline import judge"),
     (astray, "ci_bench.github.client", "import requests"),
-    (astray, "ci_bench.gpus.nvidia", "def f():\n    import pynvml"),
-    (tied_to_a_vendor, "ci_bench.gpus.nvidia", 'def f():\n    import pynvml\n    return "hw_slowdown"'),
-    (tied_to_a_vendor, "ci_bench.engine.machine.health", "from ci_bench.gpus.protocol import Cause"),
-    (impure, "ci_bench.pipeline", "import os"),
-    (unsettled, "ci_bench.engine.process.worker", "import os\nos.environ.update({})"),
+    (astray, "ci_bench.host.gpus.nvidia", "def f():\n    import pynvml"),
+    (tied_to_a_vendor, "ci_bench.host.gpus.nvidia", 'def f():\n    import pynvml\n    return "hw_slowdown"'),
+    (tied_to_a_vendor, "ci_bench.host.health", "from ci_bench.host.gpus.protocol import Cause"),
+    (impure, "ci_bench.commands.pipeline", "import os"),
+    (unsettled, "ci_bench.worker.worker", "import os\nos.environ.update({})"),
     (unsettled, "ci_bench.commands.reading", "def f(settings):\n    return settings.environ"),
     (printing, "ci_bench.report.terminal", "def f(console):\n    console.print()"),
 ]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ci_bench.flags import make_parser
+from ci_bench.command_line.flags import make_parser
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples" / "ci"

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from ci_bench import doctor, flags
-from ci_bench.config import Overrides
+from ci_bench.command_line import flags
+from ci_bench.configuration.config import Overrides
+from ci_bench.diagnostics import doctor
 from ci_bench.errors import ExitCode
 from ci_bench.records import metrics
 from ci_bench.records.config import RunOptions
 from ci_bench.records.documents import Kind, schema
 from ci_bench.records.labels import DOING
-from ci_bench.suites.base import BUILT_IN, StageKind, find_metrics, find_suite
+from ci_bench.suites.contract import BUILT_IN, StageKind, find_metrics, find_suite
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "ci_bench"

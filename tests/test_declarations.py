@@ -12,14 +12,15 @@ import pytest
 import yaml
 from judge_builders import result, results
 
-from ci_bench import cli, planning
+from ci_bench import cli
 from ci_bench.commands.trusted.expecting import plan_here
-from ci_bench.config import load_config, parse
+from ci_bench.configuration.config import load_config, parse
 from ci_bench.errors import BadConfig, ExitCode
 from ci_bench.records import documents
 from ci_bench.records.config import SuiteEntry
 from ci_bench.records.declarations import Declaration
-from ci_bench.suites.base import plans_from_tree
+from ci_bench.runner import planning
+from ci_bench.suites.contract import plans_from_tree
 from ci_bench.suites.torchbench.plan import TorchBench
 
 MODELS = ("alpha", "beta", "gamma")
@@ -28,7 +29,7 @@ IDS = [f"torchbench/{name}[backend=inductor,mode=inference,precision=fp32]" for 
 TABLE = {"schema_version": 1, "rules": [{"models": ["mlp"], "batch_size": 4}]}
 PLUGIN = """
     from ci_bench.records.results import Case
-    from ci_bench.suites.base import Stage, StageKind
+    from ci_bench.suites.contract import Stage, StageKind
 
     class Mine:
         name, worker, preload = "mine", "mine.worker", ()
@@ -100,7 +101,7 @@ ENTRIES: dict[str, tuple[str, dict[str, Any], set[str]]] = {
 WATCH = """
     import json, sys
     from pathlib import Path
-    from ci_bench.suites.base import find_suite
+    from ci_bench.suites.contract import find_suite
 
     read, tree = [], Path.cwd()
     def watch(event, arguments):

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from ci_bench import __version__, cli
-from ci_bench.config import load_config
-from ci_bench.flags import make_parser
+from ci_bench.command_line.flags import make_parser
+from ci_bench.configuration.config import load_config
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

@@ -17,7 +17,7 @@ import pytest
 
 from ci_bench.records.config import DEFAULT_DRIFT, DEFAULT_SEVERITIES, PAIRED_THRESHOLD, Policy, Severity
 from ci_bench.records.documents import Kind, schema
-from ci_bench.suites.base import find_metrics
+from ci_bench.suites.contract import find_metrics
 
 ROOT = Path(__file__).parents[1]
 WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 8: "eight", 10: "ten"}
@@ -101,46 +101,46 @@ CLAIMS = [
     Claim(JUDGING, "(`policy.thresholds`, {} unless set)", "ci_bench.records.metrics:STEP_TIME.threshold", percent),
     Claim(STATISTICS, "(`policy.thresholds`, {} unless set)", "ci_bench.records.metrics:STEP_TIME.threshold", percent),
     Claim("docs/suites/command.md", "beyond the threshold ({} by default)", f"{POLICY}:DEFAULT_THRESHOLD", percent),
-    Claim(JUDGING, "twice the threshold, and at least {} |", "ci_bench.judge.paired:LEAST_MARGIN", percent),
-    Claim(JUDGING, "and a change is called from {} launches on", "ci_bench.judge.sequential:COLD_LAUNCHES", word),
-    Claim(STATISTICS, "twice the threshold, and at least {}.", "ci_bench.judge.paired:LEAST_MARGIN", percent),
-    Claim(STATISTICS, "trimmed means ({} off each end)", "ci_bench.judge.noise:TRIMMED", percent),
-    Claim(STATISTICS, "A change is called from {} launches on", "ci_bench.judge.sequential:COLD_LAUNCHES", word),
-    Claim(JUDGING, "be called unchanged from {} launches on", "ci_bench.judge.sequential:COLD_UNCHANGED", word),
-    Claim(STATISTICS, "be called unchanged from {} launches on", "ci_bench.judge.sequential:COLD_UNCHANGED", word),
-    Claim(STATISTICS, "a usual spread of {},", "ci_bench.judge.sequential:COLD_SPREAD", percent),
-    Claim(STATISTICS, "or {} of the spread inside", "ci_bench.judge.sequential:COLD_SHARE", percent),
-    Claim(STATISTICS, "worth {} launches more", "ci_bench.judge.sequential:COLD_FREEDOM", word),
-    Claim(JUDGING, "evaluated after {} launches", "ci_bench.judge.sequential:Rule.looks", listed),
-    Claim(STATISTICS, "evaluated after {} launches", "ci_bench.judge.sequential:Rule.looks", listed),
-    Claim(JUDGING, "is called regressed is at most {}, shared out", "ci_bench.judge.sequential:Rule.alpha", percent),
-    Claim(STATISTICS, "is called regressed is at most {}, shared out", "ci_bench.judge.sequential:Rule.alpha", percent),
-    Claim(STATISTICS, "with a {} interval that takes launches", "ci_bench.judge.ratios:LEVEL", percent),
-    Claim(JUDGING, "If a suite has {} or more times", "ci_bench.judge.screening:LEAST_TIMES", word),
-    Claim(STATISTICS, "If a suite has {} or more times", "ci_bench.judge.screening:LEAST_TIMES", word),
+    Claim(JUDGING, "twice the threshold, and at least {} |", "ci_bench.judge.times.paired:LEAST_MARGIN", percent),
+    Claim(JUDGING, "and a change is called from {} launches on", "ci_bench.judge.times.sequential:COLD_LAUNCHES", word),
+    Claim(STATISTICS, "twice the threshold, and at least {}.", "ci_bench.judge.times.paired:LEAST_MARGIN", percent),
+    Claim(STATISTICS, "trimmed means ({} off each end)", "ci_bench.judge.times.noise:TRIMMED", percent),
+    Claim(STATISTICS, "A change is called from {} launches on", "ci_bench.judge.times.sequential:COLD_LAUNCHES", word),
+    Claim(JUDGING, "be called unchanged from {} launches on", "ci_bench.judge.times.sequential:COLD_UNCHANGED", word),
+    Claim(STATISTICS, "be called unchanged from {} launches on", "ci_bench.judge.times.sequential:COLD_UNCHANGED", word),
+    Claim(STATISTICS, "a usual spread of {},", "ci_bench.judge.times.sequential:COLD_SPREAD", percent),
+    Claim(STATISTICS, "or {} of the spread inside", "ci_bench.judge.times.sequential:COLD_SHARE", percent),
+    Claim(STATISTICS, "worth {} launches more", "ci_bench.judge.times.sequential:COLD_FREEDOM", word),
+    Claim(JUDGING, "evaluated after {} launches", "ci_bench.judge.times.sequential:Rule.looks", listed),
+    Claim(STATISTICS, "evaluated after {} launches", "ci_bench.judge.times.sequential:Rule.looks", listed),
+    Claim(JUDGING, "is called regressed is at most {}, shared out", "ci_bench.judge.times.sequential:Rule.alpha", percent),
+    Claim(STATISTICS, "is called regressed is at most {}, shared out", "ci_bench.judge.times.sequential:Rule.alpha", percent),
+    Claim(STATISTICS, "with a {} interval that takes launches", "ci_bench.judge.times.ratios:LEVEL", percent),
+    Claim(JUDGING, "If a suite has {} or more times", "ci_bench.judge.times.screening:LEAST_TIMES", word),
+    Claim(STATISTICS, "If a suite has {} or more times", "ci_bench.judge.times.screening:LEAST_TIMES", word),
     Claim(JUDGING, "and beyond {}; if a side's own launches differ", "ci_bench.records.metrics:LEAST_BYTES", mebibytes),
-    Claim(JUDGING, "over the first {} steps", "ci_bench.judge.parity:STEPS"),
-    Claim(STATISTICS, "over the first {} steps", "ci_bench.judge.parity:STEPS"),
-    Claim(JUDGING, "both scores are at most {} |", "ci_bench.judge.parity:LIMIT"),
-    Claim(STATISTICS, "both scores are at most {} |", "ci_bench.judge.parity:LIMIT"),
-    Claim(JUDGING, "a score is above {};", "ci_bench.judge.parity:LIMIT"),
-    Claim(STATISTICS, "a score is above {};", "ci_bench.judge.parity:LIMIT"),
-    Claim(JUDGING, "fewer than {} steps, no perturbed run", "ci_bench.judge.parity:LEAST_STEPS"),
-    Claim(STATISTICS, "fewer than {} steps, no perturbed run", "ci_bench.judge.parity:LEAST_STEPS"),
-    Claim(STATISTICS, "loss difference over the last {} steps", "ci_bench.judge.parity_over_seeds:WINDOW"),
-    Claim(JUDGING, "another seed on the loss, at least {} and", "ci_bench.judge.parity_over_seeds:LEAST_MARGIN", percent),
-    Claim(STATISTICS, "another seed on the loss, at least {} and", "ci_bench.judge.parity_over_seeds:LEAST_MARGIN", percent),
-    Claim(JUDGING, "and at most {}. At least", "ci_bench.judge.parity_over_seeds:LARGEST_MARGIN", percent),
-    Claim(STATISTICS, "and at most {}. At least", "ci_bench.judge.parity_over_seeds:LARGEST_MARGIN", percent),
-    Claim(JUDGING, "At least {} steps and", "ci_bench.judge.parity_over_seeds:LEAST_STEPS"),
-    Claim(STATISTICS, "At least {} steps and", "ci_bench.judge.parity_over_seeds:LEAST_STEPS"),
-    Claim(JUDGING, "steps and {} seeds, or it is", "ci_bench.judge.parity_over_seeds:LEAST_SEEDS", word),
-    Claim(STATISTICS, "steps and {} seeds, or it is", "ci_bench.judge.parity_over_seeds:LEAST_SEEDS", word),
-    Claim(JUDGING, "more than {} of rows flipping breaks accuracy", "ci_bench.judge.parity_over_seeds:FLIPPED", percent),
-    Claim(STATISTICS, "more than {} of rows flipping breaks accuracy", "ci_bench.judge.parity_over_seeds:FLIPPED", percent),
-    Claim(STATISTICS, "last {} windows of", "ci_bench.judge.parity_runs:TAIL", word),
-    Claim(STATISTICS, "windows of {} batches", "ci_bench.judge.parity_runs:WINDOW"),
-    Claim(STATISTICS, "batches within +{})", "ci_bench.judge.parity_runs:ALLOWANCE"),
+    Claim(JUDGING, "over the first {} steps", "ci_bench.judge.parity.verdict:STEPS"),
+    Claim(STATISTICS, "over the first {} steps", "ci_bench.judge.parity.verdict:STEPS"),
+    Claim(JUDGING, "both scores are at most {} |", "ci_bench.judge.parity.verdict:LIMIT"),
+    Claim(STATISTICS, "both scores are at most {} |", "ci_bench.judge.parity.verdict:LIMIT"),
+    Claim(JUDGING, "a score is above {};", "ci_bench.judge.parity.verdict:LIMIT"),
+    Claim(STATISTICS, "a score is above {};", "ci_bench.judge.parity.verdict:LIMIT"),
+    Claim(JUDGING, "fewer than {} steps, no perturbed run", "ci_bench.judge.parity.verdict:LEAST_STEPS"),
+    Claim(STATISTICS, "fewer than {} steps, no perturbed run", "ci_bench.judge.parity.verdict:LEAST_STEPS"),
+    Claim(STATISTICS, "loss difference over the last {} steps", "ci_bench.judge.parity.over_seeds:WINDOW"),
+    Claim(JUDGING, "another seed on the loss, at least {} and", "ci_bench.judge.parity.over_seeds:LEAST_MARGIN", percent),
+    Claim(STATISTICS, "another seed on the loss, at least {} and", "ci_bench.judge.parity.over_seeds:LEAST_MARGIN", percent),
+    Claim(JUDGING, "and at most {}. At least", "ci_bench.judge.parity.over_seeds:LARGEST_MARGIN", percent),
+    Claim(STATISTICS, "and at most {}. At least", "ci_bench.judge.parity.over_seeds:LARGEST_MARGIN", percent),
+    Claim(JUDGING, "At least {} steps and", "ci_bench.judge.parity.over_seeds:LEAST_STEPS"),
+    Claim(STATISTICS, "At least {} steps and", "ci_bench.judge.parity.over_seeds:LEAST_STEPS"),
+    Claim(JUDGING, "steps and {} seeds, or it is", "ci_bench.judge.parity.over_seeds:LEAST_SEEDS", word),
+    Claim(STATISTICS, "steps and {} seeds, or it is", "ci_bench.judge.parity.over_seeds:LEAST_SEEDS", word),
+    Claim(JUDGING, "more than {} of rows flipping breaks accuracy", "ci_bench.judge.parity.over_seeds:FLIPPED", percent),
+    Claim(STATISTICS, "more than {} of rows flipping breaks accuracy", "ci_bench.judge.parity.over_seeds:FLIPPED", percent),
+    Claim(STATISTICS, "last {} windows of", "ci_bench.judge.parity.runs:TAIL", word),
+    Claim(STATISTICS, "windows of {} batches", "ci_bench.judge.parity.runs:WINDOW"),
+    Claim(STATISTICS, "batches within +{})", "ci_bench.judge.parity.runs:ALLOWANCE"),
     Claim(GITHUB, "at most {} commits back", "ci_bench.github.baseline:FARTHEST"),
     Claim(GITHUB, "at most {} packed,", f"{LIMITS}.archive", megabytes),
     Claim(GITHUB, "packed, {} unpacked", f"{LIMITS}.total", megabytes),
@@ -148,9 +148,9 @@ CLAIMS = [
     Claim(GITHUB, "members, {} each", f"{LIMITS}.member", megabytes),
     Claim(GITHUB, "packed at most {} times", f"{LIMITS}.ratio"),
     Claim(GITHUB, "Requests are tried {} times at most", "ci_bench.github.http:TRIES", word),
-    Claim("docs/reports.md", "{} for a file", "ci_bench.engine.attachments:MOST_BYTES", megabytes),
-    Claim("docs/reports.md", "for a file and {} and", "ci_bench.engine.attachments:MOST_BYTES_IN_ALL", megabytes),
-    Claim("docs/reports.md", "and {} files for a side", "ci_bench.engine.attachments:MOST_FILES"),
+    Claim("docs/reports.md", "{} for a file", "ci_bench.runner.attachments:MOST_BYTES", megabytes),
+    Claim("docs/reports.md", "for a file and {} and", "ci_bench.runner.attachments:MOST_BYTES_IN_ALL", megabytes),
+    Claim("docs/reports.md", "and {} files for a side", "ci_bench.runner.attachments:MOST_FILES"),
     Claim("docs/suites/command.md", "prints more than {},", "ci_bench.suites.command.process:MOST_OUTPUT_BYTES", mebibytes),
     Claim("docs/suites/command.md", "kept up to {}, thinned", "ci_bench.formats.importing:MOST_VALUES"),
     Claim("docs/formats.md", "do between two moments, {}", "ci_bench.commands.sides:MOST_DRIFT", percent),
@@ -160,7 +160,7 @@ CLAIMS = [
         STATISTICS, "it is `learning_unknown`, {}", f"{POLICY}:DEFAULT_SEVERITIES.learning_unknown", SEVERITY_WORDS.__getitem__
     ),
 ]
-NUMERICS = "ci_bench.suites.numerics"
+NUMERICS = "ci_bench.suites.shared.worker.numerics"
 COMPUTED = [
     Claim(SUITES, "distance from fp64, plus {} roundings", f"{NUMERICS}:ROUNDINGS"),
     Claim("docs/plugins.md", "be off by {} times that", f"{NUMERICS}:MULTIPLIER"),
@@ -292,7 +292,7 @@ def test_what_a_gpu_and_a_cpu_drift_is_all_there_is() -> None:
 
 
 def test_patience_in_the_page_is_that_of_the_flags() -> None:
-    from ci_bench.flags import make_parser
+    from ci_bench.command_line.flags import make_parser
 
     text = plain((ROOT / "docs" / "github.md").read_text())
     found = re.search(r"`--patience`; (\d+) s for `publish`, else (\d+) s", text)

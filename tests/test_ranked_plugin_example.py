@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ci_bench.config import load_config
+from ci_bench.configuration.config import load_config
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "examples" / "ranked_plugin"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ci_bench import cli
-from ci_bench.suites import base
+from ci_bench.suites import contract as base
 
 EXAMPLE = Path(__file__).parents[1] / "schemas" / "examples" / "valid" / "results.json"
 LOADED = """
@@ -25,7 +25,7 @@ from ci_bench import cli
 before = {**os.environ}
 cli._load_numpy(os.environ)
 assert {**os.environ} == before
-import ci_bench.special_functions
+import ci_bench.statistics.special_functions
 print(len(os.listdir("/proc/self/task")))
 """
 

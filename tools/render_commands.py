@@ -7,7 +7,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 
-from ci_bench.flags import make_parser
+from ci_bench.command_line.flags import make_parser
 
 # ruff: noqa: E501 - lines of a page, not of code
 INTRODUCTION = """# Commands

@@ -1,6 +1,6 @@
 """One step of an action: ``python3 entrypoint/action STEP``. Standard library only, on the runner's own Python, 3.9 or newer.
 
-What containers are started with is shared with the package (`ci_bench.cage`), which lies beside in the action's repository.
+What containers are started with is shared with the package (`ci_bench.host.cage`), which lies beside in the action's repository.
 """
 
 import sys

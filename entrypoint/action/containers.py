@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ci_bench import cage
+from ci_bench.host import cage
 
 WORKSPACE, CONFIG, RESULTS, PREPARED, NOISE = "/workspace", "/config", "/results", "/prepared", "/noise"
 LOCKS, CACHE = "/locks", "/cache"

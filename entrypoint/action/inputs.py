@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Callable
 
-from ci_bench import cage
+from ci_bench.host import cage
 from faults import Fault
 
 Parse = Callable[[str], Any]

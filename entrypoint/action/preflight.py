@@ -12,14 +12,14 @@ from typing import Any
 import containers
 import credentials
 import docker
-from ci_bench import cage
+from ci_bench.host import cage
 from faults import Fault
 from workflow import say
 
 FOLDERS = ("config", "results", "prepared", "cache", "documents", "report", "baseline")
 _JOB_CONTAINER = ("/__w", "/__t")
 _LOCKS = "/tmp/ci-bench-locks"  # noqa: S108 - shared by all jobs and users of this machine on purpose
-_CONTEXT = "python -I -m ci_bench.engine.machine.context"
+_CONTEXT = "python -I -m ci_bench.host.context"
 _CONTEXT_S = 300
 """Importing torch from a cold disk takes its time."""
 

@@ -14,8 +14,8 @@ import sys
 from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 
+from ci_bench.command_line.flags import make_parser
 from ci_bench.errors import CiBenchError, ExitCode
-from ci_bench.flags import make_parser
 
 SELDOM = (5_000_000, 50, 1000)
 """Documents are large and have no cycles: looking for some takes a quarter of judging them."""
@@ -89,7 +89,7 @@ def _load_numpy(environ: MutableMapping[str, str]) -> None:
         return
     environ[_THREADS] = "1"
     try:
-        import ci_bench.special_functions  # noqa: F401 - which loads both
+        import ci_bench.statistics.special_functions  # noqa: F401 - which loads both
     finally:
         del environ[_THREADS]
 

@@ -8,7 +8,7 @@ from gpu_runner import defaults
 
 import commands
 import containers
-from ci_bench import cage
+from ci_bench.host import cage
 
 TOKEN = "ghs_secret"  # noqa: S105 - the test's own
 

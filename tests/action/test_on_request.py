@@ -12,8 +12,8 @@ from gpu_runner import GIGABYTE, ROOT, calls
 
 import hosted
 import inputs
+from ci_bench.command_line.flags import make_parser
 from ci_bench.commands.dispatch import COMMANDS
-from ci_bench.flags import make_parser
 from ci_bench.github.http import Clock
 
 JOBS = yaml.safe_load((ROOT / "examples" / "workflows" / "on-request.yml").read_text())["jobs"]

@@ -17,7 +17,7 @@ from gpu_runner import ROOT, calls, defaults
 
 import commands
 import phases
-from ci_bench.flags import make_parser
+from ci_bench.command_line.flags import make_parser
 from faults import FAULTS
 from phases import base_of_group
 from supervise import supervise
@@ -104,7 +104,7 @@ def test_the_first_way_to_a_gpu_that_works_is_taken(steps, plan, way):
 
 def test_a_context_is_opened_in_the_image_with_the_gpus_that_measuring_gets(steps):
     assert steps("preflight")[0] == 0
-    (asked,) = [one for one in calls(steps.notes, "run") if one["argv"][-1].endswith("ci_bench.engine.machine.context")]
+    (asked,) = [one for one in calls(steps.notes, "run") if one["argv"][-1].endswith("ci_bench.host.context")]
     assert "nvidia.com/gpu=all" in asked["argv"]
 
 

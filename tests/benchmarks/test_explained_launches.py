@@ -11,12 +11,12 @@ from benchmarks.explained_launches import Alternating, Explained, of_base, table
 from benchmarks.launch_pairs import Difference, collect, document, earlier
 from fake_suite import QUICK, FakeRun
 
-from ci_bench.engine import runner
-from ci_bench.engine.runner import Engine
-from ci_bench.engine.stages import SideRun
 from ci_bench.records.config import Explain
 from ci_bench.records.results import SideName
-from ci_bench.suites.base import StageKind
+from ci_bench.runner import runner
+from ci_bench.runner.runner import Engine
+from ci_bench.runner.stages import SideRun
+from ci_bench.suites.contract import StageKind
 
 BASE, HEAD, TIME = SideName.BASE, SideName.HEAD, StageKind.TIME
 

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.fleet_gates import SPEEDS, apart, is_next_planted, table
 from paired_builders import simulate
 
-from ci_bench.merging import Pair, merge
+from ci_bench.fleet.merging import Pair, merge
 
 QUIET = {
     "planted": False,

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks import gate_noise
-from ci_bench.judge.noise import Learned
+from ci_bench.judge.times.noise import Learned
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def test_the_control_a_history_that_believes_a_tenth_of_the_noise_raises_alarms(
         return Learned(spread=taught.spread / 10, freedom=taught.freedom, within=taught.within / 10)
 
     monkeypatch.setattr(gate_noise, "learn_from_gates", credulous)
-    monkeypatch.setattr("ci_bench.judge.sequential.inflation", lambda d, *_: 0 * d[..., 0].sum(axis=-1, keepdims=True) + 1)
+    monkeypatch.setattr("ci_bench.judge.times.sequential.inflation", lambda d, *_: 0 * d[..., 0].sum(axis=-1, keepdims=True) + 1)
     assert gate_noise.simulate(1, count=20, weeks=12, cases=5, blind=True)["gates"]["alarms"] > 2
 
 

@@ -174,13 +174,13 @@ def small(folder, tests=TESTS):
 
 
 def test_the_score_leaves_out_what_changes_nothing():
-    fate = {"module": "ci_bench.judge.noise", "text": "x = 1"}
+    fate = {"module": "ci_bench.judge.times.noise", "text": "x = 1"}
     fates = [
         {**fate, "change": "1 to 2", "ended": "killed"},
         {**fate, "change": "a", "ended": "survived"},
         {**fate, "change": "b", "ended": "survived"},
     ]
-    rows = mutation.scores(fates, {("ci_bench.judge.noise", "x = 1", "b"): "why"})
+    rows = mutation.scores(fates, {("ci_bench.judge.times.noise", "x = 1", "b"): "why"})
 
     assert [(row["module"], row["killed"], row["survived"], row["equivalent"], row["score"]) for row in rows] == [
         ("noise", "1", "1", "1", "50.0%"),

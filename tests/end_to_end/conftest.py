@@ -11,7 +11,8 @@ import pytest
 import yaml
 from fake_suite import FIXTURES
 
-from ci_bench import cli, doctor
+from ci_bench import cli
+from ci_bench.diagnostics import doctor
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -8,13 +8,13 @@ import yaml
 from end_to_end_builders import git, outcome
 from repositories import environ, topic_repository
 
+from ci_bench.checkouts.paired import Place, prepare_sides
+from ci_bench.command_line.settings import Measuring
 from ci_bench.commands.preparing import planning_sealed
-from ci_bench.engine.trees.paired import Place, prepare_sides
 from ci_bench.errors import ExitCode, OutOfReach
 from ci_bench.records import documents
 from ci_bench.records.config import Setup
 from ci_bench.records.results import Status
-from ci_bench.settings import Measuring
 
 pytestmark = pytest.mark.usefixtures("plugin")
 

@@ -102,7 +102,7 @@ def test_only_a_paired_gate_learns(repository, ci_bench, tmp_path) -> None:
 def test_a_broken_calibration_of_this_machine_is_told_before_a_sample_is_taken(
     repository, ci_bench, tmp_path, monkeypatch, command
 ) -> None:
-    from ci_bench.noise_floor import NoiseFolder
+    from ci_bench.runner.noise_floor import NoiseFolder
 
     def broken(self, identity):
         assert identity["device"], "the machine was seen"

@@ -6,13 +6,13 @@ import pytest
 from repositories import git, left_alone, new_repository
 
 from ci_bench import cli
+from ci_bench.command_line.settings import Settings
 from ci_bench.commands.trend.bisecting import remaining
 from ci_bench.commands.trend.commits import git_here
 from ci_bench.history.store import FolderStore, file_of
-from ci_bench.judge.calibration import fingerprint
+from ci_bench.judge.times.calibration import fingerprint
 from ci_bench.records.history import Entry, History, Machine, Points
 from ci_bench.records.results import Better, Lane, Unit
-from ci_bench.settings import Settings
 
 CONFIG = """schema_version: 1
 run: {device: cpu, sampling: fixed, launches: 6, blocks: 1, sample_s: 0.001, warmup_s: 0.05, threads: 1}

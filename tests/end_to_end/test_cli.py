@@ -13,7 +13,7 @@ from pathlib import Path
 import fake_suite_cli
 import pytest
 
-from ci_bench import doctor
+from ci_bench.diagnostics import doctor
 from ci_bench.errors import ExitCode
 from ci_bench.records import documents
 from ci_bench.records.results import CaseResult, Launch, Metric, RunState, Status
@@ -63,7 +63,7 @@ def test_help_starts_in_a_blink_and_without_torch() -> None:
     assert "compare" in told.stdout
     assert imported.isdisjoint({"torch", "transformers", "numpy", "scipy", "rich", "msgspec", "jsonschema", "requests", "yaml"})
     ours = {name for name in imported if name.startswith("ci_bench.")}
-    assert ours == {"ci_bench.errors", "ci_bench.flags", "ci_bench.parsers"}
+    assert ours == {"ci_bench.errors", "ci_bench.command_line.flags", "ci_bench.command_line.parsers"}
     assert min(took) < 1.0
 
 

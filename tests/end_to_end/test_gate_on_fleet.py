@@ -16,7 +16,7 @@ from end_to_end_builders import commit, git, outcome, prepare_slower
 
 from ci_bench.commands.merging import read_pair
 from ci_bench.errors import ExitCode
-from ci_bench.merging import merge
+from ci_bench.fleet.merging import merge
 from ci_bench.records import documents
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.results import RunState

@@ -15,11 +15,11 @@ import pytest
 import yaml
 from end_to_end_builders import git, outcome
 
+from ci_bench.command_line.settings import Measuring
 from ci_bench.commands.inputs import command_again
 from ci_bench.errors import ExitCode
 from ci_bench.records import documents
 from ci_bench.records.comparison import Verdict
-from ci_bench.settings import Measuring
 
 MEASURE = """read cost < cost
 set -- $(od -An -N2 -tu2 /dev/urandom)

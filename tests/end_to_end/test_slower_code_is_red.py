@@ -17,16 +17,16 @@ from ci_bench.errors import ExitCode
 from ci_bench.formats import catalogue
 from ci_bench.formats.series import Reading
 from ci_bench.formats.units import interpret
-from ci_bench.judge import calibration as calibrating
 from ci_bench.judge.compare import compare
-from ci_bench.judge.sequential import adaptive, fixed
-from ci_bench.judge.stopping import still_open
+from ci_bench.judge.times import calibration as calibrating
+from ci_bench.judge.times.sequential import adaptive, fixed
+from ci_bench.judge.times.stopping import still_open
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.config import Policy, Rule
 from ci_bench.records.results import Better, CaseResult, Due, Lane, Launch, Metric, Status, Unit
 from ci_bench.records.units import TIMES
-from ci_bench.suites.base import BUILT_IN, Cache, StageKind, find_suite
 from ci_bench.suites.command.selecting import select
+from ci_bench.suites.contract import BUILT_IN, Cache, StageKind, find_suite
 
 DATA = Path(__file__).parents[1] / "formats" / "data"
 NOW = "2026-01-31T00:00:00Z"

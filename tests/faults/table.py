@@ -18,7 +18,7 @@ PAIRED = "faults/test_resume_paired.py"
 BUDGET, HOSTILE, FUZZ = "faults/test_budget.py", "faults/test_hostile_size.py", "fuzz/test_fuzz.py"
 LAYOUTS = "suites/training_loss/test_layouts.py"
 CHECKPOINTS = "suites/training_loss/test_checkpoints.py"
-ENGINE, CLI = "engine/test_faults.py", "end_to_end/test_cli.py"
+ENGINE, CLI = "runner/test_faults.py", "end_to_end/test_cli.py"
 CLIENT, COMMENTS, PUBLISH = "github/test_client.py", "github/test_comments.py", "github/test_commands.py"
 
 TABLE: dict[str, tuple[Row, ...]] = {
@@ -109,7 +109,7 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row(
             "replaces the sampling code to report shorter times",
             "`clock_disagrees`: the samples do not match the parent's clock",
-            "engine/test_witness.py::test_engine_detects_halved_times",
+            "runner/test_witness.py::test_engine_detects_halved_times",
         ),
         Row(
             "forks of forks that leave their session",
@@ -222,12 +222,12 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row(
             "a budget that is not enough for another launch, or for memory peaks",
             "the launch is not started, open metrics stay undecided; `within_budget` lists the omitted peaks",
-            "engine/test_budget.py::test_memory_peaks_come_last_within_budget",
+            "runner/test_budget.py::test_memory_peaks_come_last_within_budget",
         ),
         Row(
             "a case that spent its own budget",
             "gets no more launches",
-            "engine/test_runner.py::test_a_case_that_spent_its_budget_gets_no_more_launches",
+            "runner/test_runner.py::test_a_case_that_spent_its_budget_gets_no_more_launches",
         ),
     ),
     "A shared machine": (
@@ -250,7 +250,7 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row(
             "a GPU is present, and torch cannot use it",
             "code 3 with the errors of NVML and torch; the CPU is not measured instead",
-            "engine/machine/test_devices.py::test_the_cpu_is_not_measured_in_a_gpus_place",
+            "host/test_devices.py::test_the_cpu_is_not_measured_in_a_gpus_place",
         ),
         Row(
             "the holder of a device is killed",
@@ -271,7 +271,7 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row(
             "other processes on the GPU",
             "reported, and blocks measured at the same time are repeated",
-            "engine/machine/test_monitor.py::test_a_process_that_came_after_ours_taints",
+            "host/test_monitor.py::test_a_process_that_came_after_ours_taints",
         ),
     ),
     "On a GPU": (
@@ -283,32 +283,32 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row(
             "one arm draws more power than another and runs at a lower clock",
             "no effect: clocks are compared between the sides of one arm",
-            "engine/machine/test_health.py::test_how_far_the_clocks_of_base_and_head_may_be_apart_under_one_arm",
+            "host/test_health.py::test_how_far_the_clocks_of_base_and_head_may_be_apart_under_one_arm",
         ),
         Row(
             "a power cap applies all the time",
             "recorded with each block, no doubt, no block measured again; a slowdown under it is detected",
-            "engine/test_simulated_device.py::test_a_power_cap_that_holds_all_the_time_is_recorded_and_no_doubt",
+            "runner/test_simulated_device.py::test_a_power_cap_that_holds_all_the_time_is_recorded_and_no_doubt",
         ),
         Row(
             "head draws more power and runs slower as a result",
             "the block counts, and records it",
-            "engine/test_turns.py::test_a_block_whose_sides_had_other_clocks_counts_and_says_so",
+            "runner/test_turns.py::test_a_block_whose_sides_had_other_clocks_counts_and_says_so",
         ),
         Row(
             "the GPU is always throttled, or always shared",
             "at most half of a launch's blocks are measured again; the rest count, with the reason",
-            "engine/test_turns.py::test_a_machine_that_is_always_disturbed_is_asked_again_for_half_of_a_launch_at_most",
+            "runner/test_turns.py::test_a_machine_that_is_always_disturbed_is_asked_again_for_half_of_a_launch_at_most",
         ),
         Row(
             "`run.cuda_graph`, and a suite that must time the parts of a step",
             "the whole step is required and gates instead",
-            "engine/test_simulated_device.py::test_graph_replay_needs_no_parts",
+            "runner/test_simulated_device.py::test_graph_replay_needs_no_parts",
         ),
         Row(
             "a capture fails and leaves the process unfit",
             "the workers are replaced, and the case is timed without graphs, with a notice",
-            "engine/test_simulated_device.py::test_a_card_that_refuses_captures_is_timed_plainly",
+            "runner/test_simulated_device.py::test_a_card_that_refuses_captures_is_timed_plainly",
         ),
         Row(
             "cuBLAS, cuDNN or another library finds no memory",
@@ -318,12 +318,12 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row(
             "both sides do not fit, or the GPU takes one process at a time",
             "timed one after the other, with a notice; `doctor` warns in advance",
-            "engine/test_simulated_device.py::test_on_a_card_for_one_process_at_a_time_the_sides_follow_one_another",
+            "runner/test_simulated_device.py::test_on_a_card_for_one_process_at_a_time_the_sides_follow_one_another",
         ),
         Row(
             "memory is so short that the allocator frees some in every step",
             "timed one after the other, with a notice",
-            "engine/test_runner.py::test_sides_without_room_run_in_turn",
+            "runner/test_runner.py::test_sides_without_room_run_in_turn",
         ),
         Row(
             "an eager optimizer",
@@ -338,22 +338,22 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row(
             "compiling leaves memory cached, a graph computes in a separate pool",
             "peaks exclude the first and include the second",
-            "engine/timing/test_memory.py::test_a_graphs_pool_is_in_the_peak_whatever_the_allocator_calls_free",
+            "worker/test_memory.py::test_a_graphs_pool_is_in_the_peak_whatever_the_allocator_calls_free",
         ),
         Row(
             "a part of a GPU (MIG)",
             "its own name, memory and processes; clocks, temperature and lock are those of the whole GPU",
-            "engine/test_simulated_device.py::test_a_gate_runs_on_a_slice_of_a_card_by_its_own_name_and_memory",
+            "runner/test_simulated_device.py::test_a_gate_runs_on_a_slice_of_a_card_by_its_own_name_and_memory",
         ),
         Row(
             "the second of two GPUs",
             "only that one is measured, under its own lock",
-            "engine/test_simulated_device.py::test_gate_uses_second_card_only",
+            "runner/test_simulated_device.py::test_gate_uses_second_card_only",
         ),
         Row(
             "two versions of ROCm",
             "two machines",
-            "engine/machine/test_probe.py::test_two_versions_of_rocm_are_two_machines_and_a_build_for_cuda_has_none",
+            "worker/test_probe.py::test_two_versions_of_rocm_are_two_machines_and_a_build_for_cuda_has_none",
         ),
     ),
     "Nothing to compare": (

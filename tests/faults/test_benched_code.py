@@ -6,13 +6,13 @@ import pytest
 from fake_suite import QUICK, SUITE, FakeRun, FakeSuite, fake_environ, fake_plan
 from fake_time import StageClock
 from fault_checks import measured_truly, takes_at_least
-from processes import carrying, is_alive
 
-from ci_bench.engine.ledger import Ledger
-from ci_bench.engine.process import resident
-from ci_bench.engine.trees.sides import Side
+from ci_bench.checkouts.sides import Side
 from ci_bench.errors import LauncherFailed, ScratchFailed
+from ci_bench.processes import resident
 from ci_bench.records.results import SideName, Status
+from ci_bench.runner.ledger import Ledger
+from processes import carrying, is_alive
 
 LIMIT_S = 4.0
 

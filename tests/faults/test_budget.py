@@ -8,13 +8,13 @@ from fake_suite import QUICK, FakeRun, fake_plan
 from fake_time import StageClock
 from judge_builders import metric, result, results
 
-from ci_bench.engine.ledger import Ledger
-from ci_bench.engine.runner import Engine
-from ci_bench.engine.trees.sides import Side
-from ci_bench.planning import coverage, rank, usual_seconds
+from ci_bench.checkouts.sides import Side
 from ci_bench.records import documents
 from ci_bench.records.config import Policy, Rule, Severity, SuitePolicy
 from ci_bench.records.results import Launch, Phase, SideName, Spent, Status
+from ci_bench.runner.ledger import Ledger
+from ci_bench.runner.planning import coverage, rank, usual_seconds
+from ci_bench.runner.runner import Engine
 
 PLAN = fake_plan({"name": "long"}, {"name": "undecided"}, {"name": "quick"}, {"name": "never"}, {"name": "failed"})
 

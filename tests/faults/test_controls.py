@@ -13,12 +13,12 @@ from mutants import plant as plant_here
 from planted_site import before, plant
 from weighing import Limit, weigh
 
-from ci_bench.engine import stages
-from ci_bench.engine.budget import Budget
-from ci_bench.engine.process import resident
+from ci_bench.processes import resident
 from ci_bench.records.results import Status
+from ci_bench.runner import stages
+from ci_bench.runner.budget import Budget
 
-CLOCK = ("ci_bench.engine.timing.fence", "return partial(time.perf_counter)")
+CLOCK = ("ci_bench.worker.fence", "return partial(time.perf_counter)")
 TELLING = ("ci_bench.cli", "    gc.set_threshold(*SELDOM)\n")
 DEAF = "".join(f"    signal.signal(signal.{name}, lambda *_: None)\n" for name in ("SIGINT", "SIGTERM"))
 
@@ -106,7 +106,7 @@ def deep():
 
 READERS = {
     "artifact": (bomb, "ci_bench.github.archive", "            _check(entries, limits)\n", ""),
-    "config": (laughs, "ci_bench.config", "or self.nodes > MAX_NODES:", "or False:"),
+    "config": (laughs, "ci_bench.configuration.config", "or self.nodes > MAX_NODES:", "or False:"),
     "results": (deep, "ci_bench.records.documents", "MAX_FIELDS = 10_000", "MAX_FIELDS = 10**9"),
 }
 

@@ -7,11 +7,11 @@ import sys
 import pytest
 from fake_suite import FIXTURES
 from fault_cli import NEVER, stem_of
-from processes import carrying
 
 from ci_bench.errors import ExitCode
 from ci_bench.records import documents
 from ci_bench.records.results import Status
+from processes import carrying
 
 MOST_WRITES = 60
 

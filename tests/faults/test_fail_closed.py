@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import pytest
 from judge_builders import judged, launches, metric, result, results, sampled
 
-from ci_bench.config import load_config
+from ci_bench.configuration.config import load_config
 from ci_bench.errors import BadConfig, BadInput, ExitCode
-from ci_bench.planning import plan
 from ci_bench.records.comparison import BaselineMode, Comparison
 from ci_bench.records.config import Policy, Rule, Severity
 from ci_bench.records.results import RunState, Status
+from ci_bench.runner.planning import plan
 
 FINE = result(metric(sampled(1.0)), id="s/fine")
 BARE = result(id="s/fine")

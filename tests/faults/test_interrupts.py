@@ -4,11 +4,11 @@ import signal
 
 import pytest
 from fault_checks import INTERRUPTED, INTERRUPTED_CASES, interrupt
-from processes import carrying
 
 from ci_bench import cli
 from ci_bench.records import documents
 from ci_bench.records.results import RunState
+from processes import carrying
 
 MOMENTS_S = (0.3, 0.8, 1.3, 1.8, 2.5)
 

@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import carrying, is_alive
 
-from ci_bench.engine.process import scratch
-from ci_bench.engine.process.scratch import HELD, clear, run_folder
 from ci_bench.errors import ScratchFailed
+from ci_bench.processes import scratch
+from ci_bench.processes.scratch import HELD, clear, run_folder
+from processes import carrying, is_alive
 
 
 def sleeper(**environ):

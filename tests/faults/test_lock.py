@@ -9,14 +9,14 @@ from itertools import pairwise
 
 import pytest
 
-from ci_bench.engine.machine.lock import device_key, device_lock
 from ci_bench.errors import DeviceBusy, ExitCode
+from ci_bench.host.lock import device_key, device_lock
 from ci_bench.records.results import Environment
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from ci_bench.engine.machine.lock import device_lock
+from ci_bench.host.lock import device_lock
 with device_lock("gpu-1", folder=Path(sys.argv[1]), limit_s=0):
     print("held", flush=True)
     time.sleep(600)
@@ -26,7 +26,7 @@ with device_lock("gpu-1", folder=Path(sys.argv[1]), limit_s=0):
 QUEUE = """
 import sys
 from pathlib import Path
-from ci_bench.engine.machine.lock import device_lock
+from ci_bench.host.lock import device_lock
 folder, name, order = sys.argv[1:]
 with device_lock("gpu-1", folder=Path(folder), limit_s=600, run=f"run {name}", say=lambda line: print(line, flush=True)):
     with open(order, "a") as stream:

@@ -13,7 +13,7 @@ from ci_bench.errors import ExitCode
 from ci_bench.records import documents
 from ci_bench.records.comparison import BaselineMode, Verdict
 from ci_bench.records.results import RunState, SideName, Status
-from ci_bench.resuming import PROGRESS
+from ci_bench.runner.resuming import PROGRESS
 
 FIRST, SECOND = "fake/first", "fake/hangs_once"
 CASES = (

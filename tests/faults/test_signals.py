@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from fake_suite import QUICK, FakeRun
 from fault_checks import is_crash_of
-from processes import carrying
 
 from ci_bench.records.results import Status
+from processes import carrying
 
 LIMIT_S = 4.0
 STOPPING = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}

@@ -17,17 +17,17 @@ from repositories import environ as clean
 from repositories import topic_repository
 from stand_ins import program
 
+from ci_bench.checkouts.bundled import make_bundle
+from ci_bench.checkouts.worktrees import Wanted
 from ci_bench.cli import main
+from ci_bench.command_line.settings import Measuring
 from ci_bench.commands.fleet import check_cage, lease_command
-from ci_bench.engine.trees.bundled import make_bundle
-from ci_bench.engine.trees.worktrees import Wanted
 from ci_bench.errors import BadInput, ExitCode, NoCage
 from ci_bench.fleet.caging import Cage, gpus_of, take_documents
 from ci_bench.fleet.protocol import Lease, Order
 from ci_bench.records.config import Config, Setup
 from ci_bench.records.documents import read_results
 from ci_bench.records.results import Run, RunState, Status
-from ci_bench.settings import Measuring
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "lease_docker.py"
 IMAGE = "ghcr.io/you/ci-bench@sha256:" + "5" * 64

@@ -12,13 +12,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from ci_bench.checkouts import paired
+from ci_bench.checkouts.bundled import Sources
 from ci_bench.cli import main
+from ci_bench.command_line.settings import Measuring
 from ci_bench.commands import leasing
 from ci_bench.commands.fleet import _limits, check_budgets, lease_command, open_engine
 from ci_bench.commands.leasing import read_lease
 from ci_bench.commands.preparing import setup
-from ci_bench.engine.trees import paired
-from ci_bench.engine.trees.bundled import Sources
 from ci_bench.errors import BadInput, CannotWrite, ExitCode, NotPrepared
 from ci_bench.fleet.coordinator import Limits
 from ci_bench.fleet.journal import FileJournal
@@ -27,7 +28,6 @@ from ci_bench.fleet.protocol import Lease, Order
 from ci_bench.fleet.ray_core import Brought, RayEngine, measure_here
 from ci_bench.fleet.slurm import SlurmEngine
 from ci_bench.records.results import Run, RunState
-from ci_bench.settings import Measuring
 
 RUN = Run(id="whole", started_at="2026-02-01T00:00:00Z", state=RunState.PARTIAL, config_digest="c", device="cpu")
 PR_SET_PDEATHSIG, PR_GET_PDEATHSIG = 1, 2

@@ -12,11 +12,11 @@ from scripted_fleet import Ledger, Notes, ScriptedFleet
 from ci_bench.fleet.coordinator import Coordinator, Earlier
 from ci_bench.fleet.health import Health, Reading, readings
 from ci_bench.fleet.journal import FileJournal
+from ci_bench.fleet.merging import Pair
 from ci_bench.fleet.protocol import Ended, Order
 from ci_bench.fleet.protocol import Lease as Leased
 from ci_bench.fleet.session import Session
-from ci_bench.judge.sequential import Rule
-from ci_bench.merging import Pair
+from ci_bench.judge.times.sequential import Rule
 from ci_bench.records.config import Config, RunOptions
 from ci_bench.records.results import Lease, Loss, SideName, Source, Status
 

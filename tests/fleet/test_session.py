@@ -9,11 +9,11 @@ from paired_builders import simulate
 from ci_bench.errors import BadDocument, BadInput, CannotResume, CannotWrite
 from ci_bench.fleet.coordinator import Earlier, Outcome, Refused
 from ci_bench.fleet.journal import FileJournal
+from ci_bench.fleet.merging import Pair
 from ci_bench.fleet.protocol import Ended, Order
 from ci_bench.fleet.protocol import Lease as Leased
 from ci_bench.fleet.session import Session
-from ci_bench.judge.sequential import Rule
-from ci_bench.merging import Pair
+from ci_bench.judge.times.sequential import Rule
 from ci_bench.records.config import Config, RunOptions
 from ci_bench.records.results import Lease, Loss, RunState, SideName, Source, Status
 

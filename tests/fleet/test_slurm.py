@@ -9,15 +9,15 @@ import pytest
 from fake_slurm import TAKEN, FakeSlurm
 from scripted_fleet import Notes
 
+from ci_bench.checkouts.bundled import Sources
+from ci_bench.command_line.settings import Measuring
 from ci_bench.commands.fleet import open_engine
-from ci_bench.engine.trees.bundled import Sources
 from ci_bench.errors import BadInput, CannotPlace
 from ci_bench.fleet.coordinator import Coordinator
 from ci_bench.fleet.journal import FileJournal
 from ci_bench.fleet.protocol import Lease, Order
 from ci_bench.fleet.slurm import SlurmEngine, Wanted, read_nodes, read_wanted
 from ci_bench.records.results import Run, RunState
-from ci_bench.settings import Measuring
 
 THREE = {"n1": "gpu*|idle|h100|gpu:1", "n2": "gpu*|idle|h100|gpu:1", "n3": "gpu*|idle|h100,big|gpu:1"}
 RUN = Run(id="whole", started_at="2026-02-01T00:00:00Z", state=RunState.PARTIAL, config_digest="c", device="cpu")

@@ -10,8 +10,8 @@ from scripted_fleet import ScriptedFleet
 from ci_bench.cli import main
 from ci_bench.errors import BadDocument, CannotPlace, ExitCode
 from ci_bench.fleet.journal import FileJournal
+from ci_bench.fleet.merging import Pair
 from ci_bench.fleet.trial import try_slots
-from ci_bench.merging import Pair
 from ci_bench.records.results import Failure, Lease, SideName, Source, Status
 
 CASE = "s/c0"

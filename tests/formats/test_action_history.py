@@ -9,7 +9,7 @@ from ci_bench import cli
 from ci_bench.formats.github_action_benchmark import read_action_history
 from ci_bench.formats.series import Unreadable
 from ci_bench.history.store import FolderStore
-from ci_bench.judge.calibration import fingerprint
+from ci_bench.judge.times.calibration import fingerprint
 from ci_bench.records.results import Better, Unit
 
 DATA = Path(__file__).parent / "data" / "github_action_benchmark-form-data.js"

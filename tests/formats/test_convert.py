@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from records_builders import MEASURED, RESULTS
 
+from ci_bench.command_line.settings import Converting
 from ci_bench.commands import converting
 from ci_bench.commands.converting import convert
 from ci_bench.errors import BadInput
 from ci_bench.formats import catalogue
 from ci_bench.formats.exporting import Written
 from ci_bench.records import documents
-from ci_bench.settings import Converting
-from ci_bench.suites.base import find_exporters
+from ci_bench.suites.contract import find_exporters
 
 DATA = Path(__file__).parent / "data"
 

@@ -29,8 +29,8 @@ LAST = re.compile(r"load|decode|parse|reader|Reader|ZipFile|open|compose|compres
 FED = {
     "config.py": "config",
     "commands/inputs.py": "why there is no baseline",
-    "engine/machine/lock.py": "lock of a device",
-    "engine/process/protocol.py": "worker's answers",
+    "host/lock.py": "lock of a device",
+    "processes/protocol.py": "worker's answers",
     "formats/catalogue.py": "format auto",
     "formats/dynamo_csv.py": "format dynamo-csv",
     "formats/github_action_benchmark.py": "history of github-action-benchmark",
@@ -51,34 +51,34 @@ FED = {
 """Modules that parse, and a target that feeds them."""
 
 OUR_OWN = {
-    "engine/profiling/bundles.py": "what a bundle says that the same worker wrote and ran: both are of the measured code, and the "
+    "worker/profiling/bundles.py": "what a bundle says that the same worker wrote and ran: both are of the measured code, and the "
     "profile that holds it is validated like all that a worker sends",
-    "engine/profiling/replay.py": "inputs in the archive that it is run from",
-    "engine/process/forkserver.py": "requests of the process that started it, over a pair of sockets",
-    "engine/process/launch.py": "what the server of its own children says; a worker has no end of that socket",
-    "gpu_check/serve.py": "what a probe found, in a fork of its own, of no code but ci-bench's",
+    "worker/profiling/replay.py": "inputs in the archive that it is run from",
+    "processes/forkserver.py": "requests of the process that started it, over a pair of sockets",
+    "processes/launch.py": "what the server of its own children says; a worker has no end of that socket",
+    "diagnostics/gpu_check/serve.py": "what a probe found, in a fork of its own, of no code but ci-bench's",
     "fleet/journal.py": "what a gate on a fleet wrote into its own output folder, for `--resume`; fleets run trusted code alone",
-    "gpu_check/check.py": "the answers of that process, whose figures are judged as data (tests/gpu_check)",
-    "suites/batch_parts.py": "how parts of a batch make the whole, which the case's own worker wrote while preparing: both run the same "
+    "diagnostics/gpu_check/check.py": "the answers of that process, whose figures are judged as data (tests/gpu_check)",
+    "suites/shared/worker/batch_parts.py": "how parts of a batch make the whole, which the case's own worker wrote while preparing: both run the same "
     "measured code",
-    "suites/planner.py": "a request that ci-bench wrote into its own scratch folder",
+    "suites/shared/planning/planner.py": "a request that ci-bench wrote into its own scratch folder",
 }
 """Modules that parse what ci-bench itself wrote for them, to which nobody else can write."""
 
 BY_INVITATION = {
-    "engine/outputs/comparing.py": "tensors that a worker of the measured code kept, or a baseline's that the command line names; "
-    "hostile ones are in tests/engine/outputs",
-    "engine/process/ranks.py": "words of ranks to each other and to their supervisor, a process of the same worker that runs the measured "
-    "code: one that dies of them is a worker that crashed (tests/engine/process/test_ranks.py)",
-    "engine/trees/bundled.py": "the manifest of a bundle whose SHA-256 and commit the coordinator handed out; hostile ones are in "
-    "tests/engine/trees/test_bundled.py",
-    "engine/trees/bytecode.py": "compiled modules, by a process of its own that runs none of them and whose end is an answer as well; hostile "
-    "ones are in tests/engine/trees/test_seals.py",
-    "engine/trees/paired.py": "sides that `ci-bench setup` prepared: whoever can write there can change the code that is measured",
-    "engine/trees/layers.py": "the metadata of packages in the environment of the engine, whose code is run",
-    "engine/trees/seals.py": "what installers noted of packages before head ran",
-    "engine/trees/overlap.py": "the answer of a side's own interpreter, about the code that is measured",
-    "suites/experiments.py": "what a worker of the same side and case noted beside the package that it compiled, whose code is run",
+    "worker/comparing.py": "tensors that a worker of the measured code kept, or a baseline's that the command line names; "
+    "hostile ones are in tests/worker/outputs",
+    "worker/ranks.py": "words of ranks to each other and to their supervisor, a process of the same worker that runs the measured "
+    "code: one that dies of them is a worker that crashed (tests/worker/test_ranks.py)",
+    "checkouts/bundled.py": "the manifest of a bundle whose SHA-256 and commit the coordinator handed out; hostile ones are in "
+    "tests/checkouts/test_bundled.py",
+    "checkouts/bytecode.py": "compiled modules, by a process of its own that runs none of them and whose end is an answer as well; hostile "
+    "ones are in tests/checkouts/test_seals.py",
+    "checkouts/paired.py": "sides that `ci-bench setup` prepared: whoever can write there can change the code that is measured",
+    "checkouts/layers.py": "the metadata of packages in the environment of the engine, whose code is run",
+    "checkouts/seals.py": "what installers noted of packages before head ran",
+    "checkouts/overlap.py": "the answer of a side's own interpreter, about the code that is measured",
+    "suites/shared/worker/experiments.py": "what a worker of the same side and case noted beside the package that it compiled, whose code is run",
     "plugins.py": "the answer of a suite in the measured tree, whose code has just been run",
     "suites/torchbench/runner_tables.py": "a table that the configuration names by its path",
     "suites/torchbench/tables.py": "likewise",

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from ci_bench.engine.trees import paired
+from ci_bench.checkouts import paired
 from ci_bench.errors import BadConfig, NotPrepared
 from ci_bench.suites.torchbench.tables import read_tables
 from ci_bench.suites.transformers.catalog import Model, read_stored

@@ -112,9 +112,9 @@ def fall_over(*_, **__):
 
 PLANTED = {
     "format": "ci_bench.formats.catalogue._checked",
-    "config": "ci_bench.config._file_complaints",
-    "accepted": "ci_bench.accepting._faults",
-    "config of plugins": "ci_bench.config._with_suites",
+    "config": "ci_bench.configuration.config._file_complaints",
+    "accepted": "ci_bench.configuration.accepting._faults",
+    "config of plugins": "ci_bench.configuration.config._with_suites",
     "losses of a training": "ci_bench.formats.training_log.by_rank",
     "event files of a training": "ci_bench.formats.training_events._fields",
     "benchmarks": "ci_bench.suites.functions.grids._check",
@@ -130,9 +130,9 @@ PLANTED = {
     "GitHub's event": "ci_bench.github.context.json.loads",
     "GitHub's answer": "ci_bench.github.artifacts.Artifact.of",
     "GitHub's headers": "ci_bench.github.http.trouble_of",
-    "worker's answers": "ci_bench.engine.process.resident.decode_answer",
-    "run to resume": "ci_bench.resuming._differences",
-    "lock of a device": "ci_bench.engine.machine.lock._holder",
+    "worker's answers": "ci_bench.processes.resident.decode_answer",
+    "run to resume": "ci_bench.runner.resuming._differences",
+    "lock of a device": "ci_bench.host.lock._holder",
     "why there is no baseline": "ci_bench.commands.trusted.publishing.json.loads",
     "markdown": "ci_bench.report.markdown.plain",
     "html": "ci_bench.report.html.markup._child",
@@ -163,7 +163,7 @@ def test_a_compaction_that_loses_runs_is_a_finding(monkeypatch):
 
 
 def test_a_strangers_words_in_the_message_of_a_lock_are_a_finding(monkeypatch):
-    monkeypatch.setattr("ci_bench.engine.machine.lock._holder", lambda _: "\x1b[2J")
+    monkeypatch.setattr("ci_bench.host.lock._holder", lambda _: "\x1b[2J")
     with pytest.raises(Harmful, match="message"):
         TARGETS["lock of a device"].feed(b"x")
 

@@ -9,10 +9,10 @@ from fake_github import TOKEN, serve
 from fake_github_events import BASE, HEAD, environment
 from fake_github_state import REPOSITORY, sha_of
 
+from ci_bench.command_line.settings import Publishing
 from ci_bench.github.client import Client
 from ci_bench.github.http import Clock
 from ci_bench.github.server import Server
-from ci_bench.settings import Publishing
 
 
 @dataclass

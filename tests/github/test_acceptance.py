@@ -9,8 +9,8 @@ from fake_github_events import BASE, HEAD, RUN, workflow_run
 from fake_github_state import WORKFLOW, sha_of
 from judge_builders import computed, off, peak, result
 
-from ci_bench.accepting import with_entry
 from ci_bench.commands.trusted.publishing import publish
+from ci_bench.configuration.accepting import with_entry
 from ci_bench.errors import ExitCode
 from ci_bench.github.labels import ACCEPT
 from ci_bench.records.acceptance import Accepted, AcceptedChange, Direction

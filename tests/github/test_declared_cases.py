@@ -8,11 +8,11 @@ from bound_results import GIGABYTE, bound, leave, written
 from fake_github_events import BASE, HEAD, workflow_run
 from judge_builders import peak, result
 
-from ci_bench import planning
 from ci_bench.commands.trusted.publishing import publish
-from ci_bench.config import load_config
+from ci_bench.configuration.config import load_config
 from ci_bench.errors import ExitCode
 from ci_bench.records.results import Due
+from ci_bench.runner import planning
 
 MODELS = ("alpha", "beta", "gamma")
 CHECKOUT = {"source": "torchbench", "path": "zoo", "mode": "inference"}

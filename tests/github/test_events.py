@@ -14,7 +14,7 @@ from judge_builders import metric, peak, result, sampled
 
 from ci_bench.commands.trusted.publishing import announce, publish
 from ci_bench.errors import ExitCode
-from ci_bench.judge.calibration import fingerprint
+from ci_bench.judge.times.calibration import fingerprint
 from ci_bench.records.calibration import Calibration, PastRun, PastSeries
 from ci_bench.records.results import Check, Outcome, Status
 

@@ -7,16 +7,16 @@ from multiprocessing import get_context
 
 import pytest
 
-from ci_bench.engine.machine.health import HARMFUL
-from ci_bench.engine.machine.monitor import open_monitor
-from ci_bench.engine.machine.probe import probe_environment
-from ci_bench.engine.timing.clock import Clock
-from ci_bench.engine.timing.cuda_clock import SpoiltByCapture
-from ci_bench.engine.timing.fence import Rotation
-from ci_bench.engine.timing.sampling import make_clock
+from ci_bench.host.health import HARMFUL
+from ci_bench.host.monitor import open_monitor
 from ci_bench.records.config import RunOptions
 from ci_bench.records.results import Outcome
-from ci_bench.suites.base import Part, no_mark
+from ci_bench.suites.contract import Part, no_mark
+from ci_bench.worker.clock import Clock
+from ci_bench.worker.cuda_clock import SpoiltByCapture
+from ci_bench.worker.fence import Rotation
+from ci_bench.worker.probe import probe_environment
+from ci_bench.worker.sampling import make_clock
 
 torch = pytest.importorskip("torch")
 

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ci_bench.records.results import Outcome  # noqa: E402 - after torch was found
-from ci_bench.suites.base import Context  # noqa: E402
+from ci_bench.suites.contract import Context  # noqa: E402
 from ci_bench.suites.fastrnns.plan import SUITE  # noqa: E402
 from ci_bench.suites.fastrnns.variants import GROUPS, VARIANTS, Form  # noqa: E402
 

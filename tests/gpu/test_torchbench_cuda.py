@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "suites" / "torchbench"))
 
 
 def verified(**entry):
-    from ci_bench.suites.base import Context
+    from ci_bench.suites.contract import Context
     from ci_bench.suites.torchbench.plan import SUITE
     from ci_bench.suites.torchbench.run import open_workload
 

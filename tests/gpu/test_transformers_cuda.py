@@ -121,7 +121,7 @@ def test_parts_of_a_training_step_fill_it(tmp_path):
 
 
 def test_work_and_peak_are_facts(tmp_path):
-    from ci_bench.suites.roofline import peak_of
+    from ci_bench.suites.shared.worker.roofline import peak_of
     from ci_bench.suites.transformers.options import Precision
 
     facts = one(tmp_path, model="bert", candidate="none", precision="bf16", memory=False)["facts"]
@@ -138,7 +138,7 @@ def test_drawn_tokens_of_ragged_prompts_are_those_of_the_same_random_numbers(tmp
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_fused_attention_counts_as_on_the_cpu(dtype):
-    from ci_bench.suites.roofline import count_work
+    from ci_bench.suites.shared.worker.roofline import count_work
 
     shape = (2, 4, 128, 64)
     query, key, value = (torch.randn(shape, device="cuda", dtype=dtype) for _ in range(3))

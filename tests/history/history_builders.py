@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from ci_bench.judge.calibration import fingerprint
+from ci_bench.judge.times.calibration import fingerprint
 from ci_bench.records.history import Entry, History, Machine, Points
 from ci_bench.records.results import Better, Lane, Unit
 

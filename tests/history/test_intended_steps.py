@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from history_builders import whole
 
-from ci_bench.accepting import with_entry
+from ci_bench.command_line.settings import Trend
 from ci_bench.commands.trend.intended import without_intended
+from ci_bench.configuration.accepting import with_entry
 from ci_bench.history.alarms import alarms_of, told
 from ci_bench.history.lines import lines_of
 from ci_bench.records.acceptance import Accepted, AcceptedChange, Direction
 from ci_bench.records.config import Policy, Severity
-from ci_bench.settings import Trend
 
 ENTRY = AcceptedChange(
     kind=Accepted.METRIC,

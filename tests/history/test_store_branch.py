@@ -6,7 +6,7 @@ import pytest
 from history_builders import ids, record
 from repositories import environ, git, left_alone, new_repository
 
-from ci_bench.engine.trees.git import Git
+from ci_bench.checkouts.git import Git
 from ci_bench.errors import CannotWrite, GitFailed
 from ci_bench.history.branch import BranchStore, repository_of
 from ci_bench.history.compaction import compact

@@ -13,7 +13,7 @@ from history_builders import H200, ids, record
 from ci_bench.errors import BadInput, CannotWrite
 from ci_bench.history.compaction import compact
 from ci_bench.history.store import FolderStore, file_of, folder_of
-from ci_bench.judge.calibration import fingerprint
+from ci_bench.judge.times.calibration import fingerprint
 from ci_bench.records import documents
 
 FOLDER = folder_of(fingerprint(H200))

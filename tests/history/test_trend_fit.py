@@ -8,10 +8,10 @@ from fitting import faults, planted
 from history_builders import H200, points, whole
 from test_trend_page import RUNS, draw_all, series
 
+from ci_bench.commands.page_assets import page_assets
 from ci_bench.history.alarms import alarms_of
 from ci_bench.history.lines import lines_of
 from ci_bench.history.page import Sheet, render
-from ci_bench.page_assets import page_assets
 from ci_bench.records.config import Policy
 
 GPU = {**H200, "gpu_memory_bytes": 150_754_820_096, "imported_from": "/opt/checkouts/" + "folder/" * 8}

@@ -12,10 +12,10 @@ from browsing import opened, until
 from history_builders import H200, commit, points, whole
 from looks import MOST_APART, apart, assert_looks_as_kept, kept, screenshot
 
+from ci_bench.commands.page_assets import page_assets
 from ci_bench.history.alarms import alarms_of
 from ci_bench.history.lines import lines_of
 from ci_bench.history.page import Sheet, render
-from ci_bench.page_assets import page_assets
 from ci_bench.records.config import Policy
 
 RUNS = 80

@@ -5,7 +5,7 @@ import math
 from dataclasses import replace
 
 from ci_bench.judge.compare import compare
-from ci_bench.judge.parity import parity_findings
+from ci_bench.judge.parity.verdict import parity_findings
 from ci_bench.records.comparison import BaselineMode, Comparison
 from ci_bench.records.config import Policy
 from ci_bench.records.outputs import BesideBase, ReferenceOutputs, TensorError, Weights

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 from judge_builders import metric, result, results
 
-from ci_bench.judge import calibration as calibrating
 from ci_bench.judge.compare import compare
-from ci_bench.judge.sequential import Rule
+from ci_bench.judge.times import calibration as calibrating
+from ci_bench.judge.times.sequential import Rule
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.config import Policy
 from ci_bench.records.results import Better, Lane, Launch, Unit

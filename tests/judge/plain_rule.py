@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 from scipy.special import stdtrit
 
-from ci_bench.judge import noise, sequential
+from ci_bench.judge.times import noise, sequential
 
 POWER_QUANTILE = 1.2815515655446004
 INCONCLUSIVE, UNCHANGED = 0, 2

@@ -19,7 +19,7 @@ from judge_builders import (
 from test_starts import BASE, side
 from test_verdict import learnt
 
-from ci_bench.judge.accepting import settle_learning, suggested
+from ci_bench.judge.policy.accepting import settle_learning, suggested
 from ci_bench.records.acceptance import Acceptance, Accepted, AcceptedChange, Direction
 from ci_bench.records.comparison import Parity, RunVerdict
 from ci_bench.records.config import Policy, Rule, Severity

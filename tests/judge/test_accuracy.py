@@ -3,8 +3,8 @@
 import pytest
 from judge_builders import evidence, perturbed, trace
 
-from ci_bench.judge.parity_over_seeds import accuracy_parity
-from ci_bench.judge.ratios import t_quantile
+from ci_bench.judge.parity.over_seeds import accuracy_parity
+from ci_bench.judge.times.ratios import t_quantile
 from ci_bench.records.results import Masks, Role
 
 

@@ -10,9 +10,9 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import false_discovery_control
 from scipy.stats import t as student
 
-from ci_bench.judge import aggregates, sequential
-from ci_bench.judge.noise import Learned
-from ci_bench.judge.sequential import Rule
+from ci_bench.judge.times import aggregates, sequential
+from ci_bench.judge.times.noise import Learned
+from ci_bench.judge.times.sequential import Rule
 
 
 def learned(spread, freedom=20.0):

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from paired_builders import calibrated, simulate
 
-from ci_bench.judge import calibration as calibrating
-from ci_bench.judge.audit import audit, binomial_interval
-from ci_bench.judge.sequential import Rule, fixed
+from ci_bench.judge.times import calibration as calibrating
+from ci_bench.judge.times.audit import audit, binomial_interval
+from ci_bench.judge.times.sequential import Rule, fixed
 from ci_bench.records.config import Policy, SuitePolicy
 
 

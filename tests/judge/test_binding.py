@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_builders import judged, peak, result, results
 
-from ci_bench.judge.binding import Commits, Expected, differences, scope
 from ci_bench.judge.compare import compare
+from ci_bench.judge.policy.binding import Commits, Expected, differences, scope
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.config import Machine, Policy, Rule, Severity
 from ci_bench.records.declarations import Declaration

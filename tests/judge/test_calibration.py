@@ -12,10 +12,10 @@ from judge_builders import launches, metric, peak, result, results
 from paired_builders import NOW, calibrated, simulate
 
 from ci_bench.errors import BadInput
-from ci_bench.judge import calibration as calibrating
-from ci_bench.judge.calibration import MOST_LAUNCHES, collect, describe, fingerprint, instant, learned, merge, noise_floors
-from ci_bench.judge.noise import with_runs
-from ci_bench.judge.sequential import Rule, resolvable
+from ci_bench.judge.times import calibration as calibrating
+from ci_bench.judge.times.calibration import MOST_LAUNCHES, collect, describe, fingerprint, instant, learned, merge, noise_floors
+from ci_bench.judge.times.noise import with_runs
+from ci_bench.judge.times.sequential import Rule, resolvable
 from ci_bench.records.calibration import Calibration, PastRun, PastSeries, calibration_faults
 from ci_bench.records.documents import Kind, to_json, validate
 from ci_bench.records.results import Launch, Source

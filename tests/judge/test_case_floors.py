@@ -3,7 +3,7 @@
 import pytest
 from judge_builders import judged, metric, result, results, sampled
 
-from ci_bench.config import load_config
+from ci_bench.configuration.config import load_config
 from ci_bench.errors import BadConfig
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.config import CasePolicy, Floor, Policy, Rule, Severity, SuitePolicy, fits

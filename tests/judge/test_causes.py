@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from judge_builders import metric, result, sampled
 
-from ci_bench.judge.causes import (
+from ci_bench.judge.policy.causes import (
     Match,
     arms_that_fail_to_compile,
     arms_to_explain,

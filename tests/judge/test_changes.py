@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from ci_bench.judge import trend
-from ci_bench.judge.trend import EDGE, LEAST, find_steps, scan, threshold, winsorised
+from ci_bench.judge.times import trend
+from ci_bench.judge.times.trend import EDGE, LEAST, find_steps, scan, threshold, winsorised
 
 
 def noise(seed, series, points, rho=0.0):

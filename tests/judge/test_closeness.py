@@ -5,7 +5,7 @@ import math
 import pytest
 from test_parity import bent, candidate, evidence, numeric, trace
 
-from ci_bench.judge.parity import closeness, parity_findings
+from ci_bench.judge.parity.verdict import closeness, parity_findings
 from ci_bench.records.results import Role
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from judge_builders import check, count, judged, launches, metric, numeric, peak, result, results, sampled, trace
 
 from ci_bench.judge.compare import NOT_RECORDED
-from ci_bench.judge.pairing import WORST_FIRST
+from ci_bench.judge.times.pairing import WORST_FIRST
 from ci_bench.records.comparison import BaselineMode, Parity, Verdict
 from ci_bench.records.config import Policy, SuitePolicy
 from ci_bench.records.results import Better, Role, Status, Unit

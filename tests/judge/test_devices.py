@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ci_bench.judge.devices import between, layout, least_without_one
+from ci_bench.judge.times.devices import between, layout, least_without_one
 
 NAN = math.nan
 USUAL, USUAL_WEIGHT = 0.25, 20.0

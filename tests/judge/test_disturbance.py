@@ -6,10 +6,10 @@ import pytest
 from judge_builders import judged
 from paired_builders import calibrated, paired, pairs_of, simulate
 
-from ci_bench.judge import calibration as calibrating
-from ci_bench.judge.metrics import CHECK, alone, in_turns
-from ci_bench.judge.sequential import Rule, fixed
-from ci_bench.judge.stopping import still_open
+from ci_bench.judge.times import calibration as calibrating
+from ci_bench.judge.times.metrics import CHECK, alone, in_turns
+from ci_bench.judge.times.sequential import Rule, fixed
+from ci_bench.judge.times.stopping import still_open
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.config import Policy, Severity
 from ci_bench.records.config import Rule as PolicyRule

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.optimize import curve_fit
 
-from ci_bench.judge import drifts, trend
-from ci_bench.judge.drifts import LEAST_RUNS, evidence_for, fit_ramp
-from ci_bench.judge.trend import find_steps, look, with_drifts
+from ci_bench.judge.times import drifts, trend
+from ci_bench.judge.times.drifts import LEAST_RUNS, evidence_for, fit_ramp
+from ci_bench.judge.times.trend import find_steps, look, with_drifts
 from ci_bench.records.results import Better
 
 NOISE = 0.01

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from judge_builders import count, judged, metric, peak, result, results
 
-from ci_bench.judge.metrics import by_count, by_memory
+from ci_bench.judge.times.metrics import by_count, by_memory
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.metrics import LEAST_BYTES, MEMORY_GROWTH
 from ci_bench.records.results import Better, Unit

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ci_bench.judge import noise, sequential, strays
-from ci_bench.judge.noise import Learned
-from ci_bench.judge.sequential import Code, Rule
+from ci_bench.judge.times import noise, sequential, strays
+from ci_bench.judge.times.noise import Learned
+from ci_bench.judge.times.sequential import Code, Rule
 
 NAN = math.nan
 

@@ -7,9 +7,9 @@ import pytest
 from judge_builders import result
 from paired_builders import NOW, calibrated, paired, pairs_of, simulate
 
-from ci_bench.judge.audit import audit
-from ci_bench.judge.calibration import collect, collect_gate, describe, learned, merge
-from ci_bench.judge.noise import fading
+from ci_bench.judge.times.audit import audit
+from ci_bench.judge.times.calibration import collect, collect_gate, describe, learned, merge
+from ci_bench.judge.times.noise import fading
 from ci_bench.records.calibration import Calibration, PastRun, PastSeries
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.config import Policy

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ci_bench.judge import noise
+from ci_bench.judge.times import noise
 
 CASES = 12
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ci_bench.judge.kernels import MOST_CHANGES, kernel_changes, operators_of, unnumbered
+from ci_bench.judge.policy.kernels import MOST_CHANGES, kernel_changes, operators_of, unnumbered
 from ci_bench.records.profiles import MOST_SOURCE, GeneratedKernel
 
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_builders import metric
 
-from ci_bench.judge import noise, paired
-from ci_bench.judge.paired import figures
+from ci_bench.judge.times import noise, paired
+from ci_bench.judge.times.paired import figures
 from ci_bench.records.results import Better, Launch, Unit
 
 BLOCKS = (0, 0, 1, 1, 2, 2)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ci_bench.judge.matching import closest, pair_off
+from ci_bench.judge.policy.matching import closest, pair_off
 
 SIZES = st.lists(st.integers(1, 9), max_size=5)
 

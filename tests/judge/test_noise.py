@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from scipy.special import polygamma, psi
 from scipy.stats import median_abs_deviation, trim_mean
 
-from ci_bench.judge import noise
+from ci_bench.judge.times import noise
 
 FINITE = st.floats(-5, 5, allow_nan=False)
 SAMPLES = arrays(np.float64, array_shapes(min_dims=2, max_dims=3, min_side=1, max_side=25), elements=FINITE)

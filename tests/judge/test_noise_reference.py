@@ -9,8 +9,8 @@ import pytest
 from scipy.optimize import brentq
 from scipy.special import polygamma, psi
 
-from ci_bench.judge import noise
-from ci_bench.judge.noise import Learned
+from ci_bench.judge.times import noise
+from ci_bench.judge.times.noise import Learned
 
 
 def plain_moderated(variances, freedom):

@@ -19,7 +19,7 @@ from judge_builders import (
     trace,
 )
 
-from ci_bench.judge.parity import parity_findings
+from ci_bench.judge.parity.verdict import parity_findings
 from ci_bench.records.config import Rule
 from ci_bench.records.results import Better, Due, Role
 

@@ -11,12 +11,12 @@ from judge_builders import launches, metric, peak, result, results
 from paired_builders import NOW, calibrated, device_clock, paired, pairs_of, rated, simulate
 
 from ci_bench.errors import BadInput, ExitCode
-from ci_bench.judge.calibration import learned
-from ci_bench.judge.metrics import in_turns
-from ci_bench.judge.noise import Learned
-from ci_bench.judge.paired import _of_contrasts, figures, judge_turns, turns_of
-from ci_bench.judge.pairing import lines_of_both
-from ci_bench.judge.sequential import Rule, adaptive, fixed, replay
+from ci_bench.judge.times.calibration import learned
+from ci_bench.judge.times.metrics import in_turns
+from ci_bench.judge.times.noise import Learned
+from ci_bench.judge.times.paired import _of_contrasts, figures, judge_turns, turns_of
+from ci_bench.judge.times.pairing import lines_of_both
+from ci_bench.judge.times.sequential import Rule, adaptive, fixed, replay
 from ci_bench.records.comparison import BaselineMode, Verdict
 from ci_bench.records.config import MetricPolicy, Policy, Severity
 from ci_bench.records.config import Rule as PolicyRule

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_builders import count, judged, launches, metric, peak, result, results, sampled
 
-from ci_bench.judge.metrics import judge_lines
-from ci_bench.judge.pairing import Ground, Line, known_of
-from ci_bench.judge.screening import screen
+from ci_bench.judge.times.metrics import judge_lines
+from ci_bench.judge.times.pairing import Ground, Line, known_of
+from ci_bench.judge.times.screening import screen
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.config import Policy
 from ci_bench.records.results import Better, Lane, Unit

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_builders import candidate, curve, evidence, numeric, only, perturbed, poisoned, trace
 
-from ci_bench.judge.parity import WORST_FIRST, numeric_finding, parity_findings
-from ci_bench.judge.parity_envelope import envelope, ulp
+from ci_bench.judge.parity.envelope import envelope, ulp
+from ci_bench.judge.parity.verdict import WORST_FIRST, numeric_finding, parity_findings
 from ci_bench.records.comparison import Parity, Tier
 from ci_bench.records.results import Masks, Role
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ci_bench.judge.parity import learning_of, numeric_finding
-from ci_bench.judge.parity_envelope import envelope, scaled
-from ci_bench.judge.parity_runs import signals_of
+from ci_bench.judge.parity.envelope import envelope, scaled
+from ci_bench.judge.parity.runs import signals_of
+from ci_bench.judge.parity.verdict import learning_of, numeric_finding
 from ci_bench.records.results import Case, CaseResult, Masks, ParityEvidence, Role, Status, Trace
 
 STEPS = 20

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ci_bench.judge.parity import parity_findings
+from ci_bench.judge.parity.verdict import parity_findings
 from ci_bench.records.comparison import Parity
 from ci_bench.records.results import ArmMasks, Masks, ParityEvidence, RankSeries, Role, Trace
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from judge_builders import candidate, control, curve, evidence, numeric, only, result, shaken, trace
 
-from ci_bench.engine.ledger import merge_parity
-from ci_bench.judge.parity import learning_of
-from ci_bench.judge.parity_learning import why_unlearned
+from ci_bench.judge.parity.learning import why_unlearned
+from ci_bench.judge.parity.verdict import learning_of
 from ci_bench.records.comparison import Parity
 from ci_bench.records.results import Role
+from ci_bench.runner.ledger import merge_parity
 
 REFERENCE = trace(Role.REFERENCE)
 

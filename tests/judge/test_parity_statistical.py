@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from judge_builders import candidate, evidence, only, statistical, trace
 
-from ci_bench.judge.parity_over_seeds import pooled
-from ci_bench.judge.ratios import t_quantile
+from ci_bench.judge.parity.over_seeds import pooled
+from ci_bench.judge.times.ratios import t_quantile
 from ci_bench.records.comparison import Parity, Tier
 from ci_bench.records.results import Masks, Role
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from judge_builders import candidate, curve, evidence, only, perturbed, poisoned, shaken, trace
 
-from ci_bench.judge.parity import numeric_finding
+from ci_bench.judge.parity.verdict import numeric_finding
 from ci_bench.records.comparison import Parity
 from ci_bench.records.results import Masks, Role
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from judge_builders import launches, sampled
 from scipy.special import ndtr
 
-from ci_bench.judge import ratios
-from ci_bench.judge.ratios import describe
+from ci_bench.judge.times import ratios
+from ci_bench.judge.times.ratios import describe
 from ci_bench.records.results import Launch
 
 

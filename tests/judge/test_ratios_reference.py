@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from judge_builders import launches
 
-from ci_bench.judge import ratios
-from ci_bench.judge.ratios import describe
+from ci_bench.judge.times import ratios
+from ci_bench.judge.times.ratios import describe
 
 SHAPES = [((3, 3), (3, 3)), ((5, 3, 4), (4, 4)), ((7, 8), (3, 3, 3, 6)), ((16,) * 4, (9,) * 4), ((4, 4, 4), (4, 4, 4))]
 

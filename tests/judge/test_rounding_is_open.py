@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_builders import candidate, curve, evidence, only, perturbed, result, trace
 
-from ci_bench.engine.ledger import merge_parity
-from ci_bench.judge.parity import learning_of, parity_findings, rounding_is_open
+from ci_bench.judge.parity.verdict import learning_of, parity_findings, rounding_is_open
 from ci_bench.records.comparison import Parity
 from ci_bench.records.results import Role
+from ci_bench.runner.ledger import merge_parity
 
 
 def side(*, scale=1.0, off=1.0, sizes=(1e-6,), **fields):

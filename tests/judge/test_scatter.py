@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from paired_builders import paired, pairs_of, simulate
 
-from ci_bench.judge.suspicion import SCATTER_LEAST, wider_scatter
+from ci_bench.judge.times.suspicion import SCATTER_LEAST, wider_scatter
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.config import Rule
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from judge_builders import judged, launches, metric, result, results, sampled
 from scipy.stats import binom
 
-from ci_bench.judge.screening import (
+from ci_bench.judge.times.screening import (
     LEAST_TIMES,
     _Limits,
     _looks_worse,
@@ -18,7 +18,7 @@ from ci_bench.judge.screening import (
     median_interval,
     shared_drift,
 )
-from ci_bench.judge.suspicion import Source, Suspicion, suspicion_of_one
+from ci_bench.judge.times.suspicion import Source, Suspicion, suspicion_of_one
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.config import Policy, Rule, Severity, SuitePolicy
 from ci_bench.records.results import Lane

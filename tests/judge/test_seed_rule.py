@@ -5,7 +5,7 @@ import math
 import pytest
 from judge_builders import evidence, trace
 
-from ci_bench.judge.parity_runs import seed_rule, window_means
+from ci_bench.judge.parity.runs import seed_rule, window_means
 from ci_bench.records.results import Role
 
 

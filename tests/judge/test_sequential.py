@@ -11,9 +11,9 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import norm as normal
 from scipy.stats import t as student
 
-from ci_bench.judge import noise, sequential
-from ci_bench.judge.noise import Learned
-from ci_bench.judge.sequential import Code, Rule, adaptive, fixed
+from ci_bench.judge.times import noise, sequential
+from ci_bench.judge.times.noise import Learned
+from ci_bench.judge.times.sequential import Code, Rule, adaptive, fixed
 
 RULE = Rule()
 CASES, LAUNCHES = 5, 16

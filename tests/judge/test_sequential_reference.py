@@ -7,9 +7,9 @@ import numpy as np
 import plain_rule
 import pytest
 
-from ci_bench.judge import sequential
-from ci_bench.judge.noise import Learned
-from ci_bench.judge.sequential import Rule, adaptive, fixed
+from ci_bench.judge.times import sequential
+from ci_bench.judge.times.noise import Learned
+from ci_bench.judge.times.sequential import Rule, adaptive, fixed
 
 CASES = 12
 RULES = {

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_builders import launches, sampled
 
-from ci_bench.judge import ratios
-from ci_bench.judge.ratios import describe
+from ci_bench.judge.times import ratios
+from ci_bench.judge.times.ratios import describe
 from ci_bench.records.comparison import Summary
 
 values = st.floats(allow_nan=True, allow_infinity=True)

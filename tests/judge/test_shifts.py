@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ci_bench.judge import sequential, shifts
-from ci_bench.judge.noise import Learned
-from ci_bench.judge.sequential import Code, Rule, fixed
+from ci_bench.judge.times import sequential, shifts
+from ci_bench.judge.times.noise import Learned
+from ci_bench.judge.times.sequential import Code, Rule, fixed
 
 NAN = math.nan
 CASES = 20

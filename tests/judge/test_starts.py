@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from judge_builders import candidate, evidence, judged, metric, perturbed, poisoned, result, results, sampled, trace
 
-from ci_bench.judge.parity_over_seeds import starts_differ, starts_finding
+from ci_bench.judge.parity.over_seeds import starts_differ, starts_finding
 from ci_bench.records.comparison import Parity, Tier
 from ci_bench.records.config import Rule, Severity
 from ci_bench.records.results import Role

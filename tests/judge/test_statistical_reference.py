@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from judge_builders import evidence, only, trace
 
-from ci_bench.judge.ratios import t_quantile
+from ci_bench.judge.times.ratios import t_quantile
 from ci_bench.records.comparison import Parity
 from ci_bench.records.results import Masks, Role
 

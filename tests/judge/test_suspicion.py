@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ci_bench.judge import sequential, strays, wording
-from ci_bench.judge.noise import FEW_EXCURSIONS, Learned, nothing_learned
-from ci_bench.judge.pairing import undecided
-from ci_bench.judge.sequential import Rule
-from ci_bench.judge.suspicion import ALPHA, PRIORS, Source, Suspicion, Undecided, quantile, suspicion_of_one, suspicions
+from ci_bench.judge import wording
+from ci_bench.judge.times import sequential, strays
+from ci_bench.judge.times.noise import FEW_EXCURSIONS, Learned, nothing_learned
+from ci_bench.judge.times.pairing import undecided
+from ci_bench.judge.times.sequential import Rule
+from ci_bench.judge.times.suspicion import ALPHA, PRIORS, Source, Suspicion, Undecided, quantile, suspicion_of_one, suspicions
 from ci_bench.records.comparison import Verdict
 
 TAU = math.log(1.01)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ci_bench.judge.trend import RECENT, Move, Step, look, worsening
+from ci_bench.judge.times.trend import RECENT, Move, Step, look, worsening
 from ci_bench.records.results import Better
 
 LOWER, HIGHER = Better.LOWER, Better.HIGHER

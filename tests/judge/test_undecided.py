@@ -6,7 +6,7 @@ import pytest
 from judge_builders import judged, metric, result, results, sampled
 from paired_builders import calibrated, paired, pairs_of, simulate
 
-from ci_bench.judge.undecided import undecided
+from ci_bench.judge.policy.undecided import undecided
 from ci_bench.judge.wording import duration
 from ci_bench.records.comparison import BaselineMode, Pair, RunVerdict, Summary, Verdict
 from ci_bench.records.results import Better, Check, Outcome, Status, Unit

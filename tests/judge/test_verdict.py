@@ -24,8 +24,8 @@ from judge_builders import (
 from test_starts import BASE, side
 
 from ci_bench.errors import ExitCode
-from ci_bench.judge.headline import judge
-from ci_bench.judge.policy import Compared, Scope
+from ci_bench.judge.policy.headline import judge
+from ci_bench.judge.policy.rules import Compared, Scope
 from ci_bench.records.acceptance import Acceptance, Accepted, AcceptedChange, Direction
 from ci_bench.records.comparison import BaselineMode, RunVerdict
 from ci_bench.records.config import DEFAULT_SEVERITIES, UNANSWERED, CasePolicy, Floor, Policy, Rule, Severity, SuitePolicy

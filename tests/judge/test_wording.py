@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from ci_bench.judge.paired import Answer, reason
+from ci_bench.judge.times.paired import Answer, reason
 from ci_bench.judge.wording import change, change_size, count_of, interval_text, percent, quantity
 from ci_bench.records.comparison import Interval, Pair, Summary, Verdict
 from ci_bench.records.results import Better, Unit

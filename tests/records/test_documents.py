@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from records_builders import COMPARISON, CRASHED, MEASURED, NO_BASELINE, PARITY, RESULTS, STEP_TIME, TRACES
 
+from ci_bench.command_line.flags import DEFAULT_OUTPUT
 from ci_bench.errors import BadDocument, CannotWrite
-from ci_bench.flags import DEFAULT_OUTPUT
 from ci_bench.records.documents import (
     OUTPUT,
     Kind,
@@ -296,7 +296,7 @@ def test_a_file_of_no_kind_is_refused(content: str, tmp_path: Path) -> None:
         document_kind(tmp_path / "x.json")
 
 
-@pytest.mark.parametrize("module", ["ci_bench.records.documents", "ci_bench.config"])
+@pytest.mark.parametrize("module", ["ci_bench.records.documents", "ci_bench.configuration.config"])
 def test_importing_loads_no_library(module: str) -> None:
     code = f"import sys, {module}; print([name for name in ('jsonschema', 'msgspec', 'yaml') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

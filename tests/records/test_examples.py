@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ci_bench.accepting import load_accepted
-from ci_bench.config import load_config
+from ci_bench.configuration.accepting import load_accepted
+from ci_bench.configuration.config import load_config
 from ci_bench.errors import BadDocument
 from ci_bench.records.documents import (
     document_kind,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ci_bench.config import load_config
+from ci_bench.configuration.config import load_config
 from ci_bench.errors import BadConfig
 from ci_bench.records.config import Floor, Policy, Rule, Severity, SuitePolicy
 from ci_bench.records.metrics import STEP_TIME

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from records_builders import CALIBRATION, COMPARISON, NO_BASELINE, RESULTS
 
-from ci_bench.config import parse
+from ci_bench.configuration.config import parse
 from ci_bench.records.documents import Kind, schema, to_json
 from ci_bench.records.faults import form_faults
 from ci_bench.records.soundness import compiled

@@ -11,7 +11,7 @@ from functools import cache
 from report_builders import CONDITION, GPU
 from report_documents import ARMS, Documents, _evidence, _frame
 
-from ci_bench import pipeline
+from ci_bench.commands import pipeline
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import BaselineMode, Comparison
 from ci_bench.records.config import Floor, Policy, SuitePolicy

@@ -7,7 +7,7 @@ from functools import cache
 
 from report_builders import CONDITION, GPU
 
-from ci_bench import pipeline
+from ci_bench.commands import pipeline
 from ci_bench.records.comparison import BaselineMode, Comparison
 from ci_bench.records.config import Policy
 from ci_bench.records.results import (

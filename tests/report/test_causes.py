@@ -11,7 +11,7 @@ from test_hostile import NASTY
 from test_html_page import unpacked
 from test_html_report import rendered
 
-from ci_bench.page_assets import page_assets
+from ci_bench.commands.page_assets import page_assets
 from ci_bench.records.causes import KernelChange
 from ci_bench.records.comparison import BaselineMode, Verdict
 from ci_bench.records.config import Rule

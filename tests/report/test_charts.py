@@ -7,7 +7,7 @@ import pytest
 from report_builders import ENDINGS, case, comparison, pair, paired_run, regressed
 from report_documents import DIVERGES, STEPS, paired
 
-from ci_bench import pipeline
+from ci_bench.commands import pipeline
 from ci_bench.records.comparison import BaselineMode, Interval, Verdict
 from ci_bench.records.config import Policy
 from ci_bench.records.results import Launch, Role, Unit

@@ -11,7 +11,7 @@ from judge_builders import judged
 from rendered import render
 from test_verdict import SCENES, SCOPES, Scope
 
-from ci_bench.flags import make_parser
+from ci_bench.command_line.flags import make_parser
 from ci_bench.records.comparison import RunVerdict
 from ci_bench.records.config import DEFAULT_SEVERITIES, Floor, Policy, Rule, Severity, SuitePolicy
 from ci_bench.report.cells import ICONS

@@ -7,7 +7,7 @@ from report_builders import ENDINGS
 from report_documents import DIVERGES, alone, paired
 from test_hostile import poisoned
 
-from ci_bench.page_assets import page_assets
+from ci_bench.commands.page_assets import page_assets
 from ci_bench.report.html.markup import Html
 from ci_bench.report.html.page import render_page
 from ci_bench.report.html.report import render_html

@@ -9,8 +9,8 @@ from report_builders import case, comparison, memory, pair, parity, speedup
 from report_documents import DIVERGES, STEPS, paired
 from test_html_browser import draw_all
 
-from ci_bench import pipeline
-from ci_bench.page_assets import page_assets
+from ci_bench.commands import pipeline
+from ci_bench.commands.page_assets import page_assets
 from ci_bench.records.comparison import Parity, Verdict
 from ci_bench.report.html.page import policy
 from ci_bench.report.html.report import render_html

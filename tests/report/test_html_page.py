@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci_bench.page_assets import page_assets
+from ci_bench.commands.page_assets import page_assets
 from ci_bench.report.html.markup import Html, join, lines, tag
 from ci_bench.report.html.page import Assets, pack, policy, render_page
 

@@ -7,7 +7,7 @@ from report_documents import DIVERGES, THROTTLED, alone, paired
 from test_hostile import hostile, poisoned
 from test_html_page import parsed, unpacked
 
-from ci_bench.page_assets import page_assets
+from ci_bench.commands.page_assets import page_assets
 from ci_bench.records.comparison import Comparison
 from ci_bench.report.charts.values import Material
 from ci_bench.report.html.report import render_html

@@ -6,8 +6,8 @@ import pytest
 from browsing import opened
 from report_builders import explained
 
-from ci_bench.judge.kernels import MOST_CHANGES, MOST_LINE, MOST_LINES
-from ci_bench.page_assets import page_assets
+from ci_bench.commands.page_assets import page_assets
+from ci_bench.judge.policy.kernels import MOST_CHANGES, MOST_LINE, MOST_LINES
 from ci_bench.records.causes import KernelChange
 from ci_bench.records.profiles import MOST_CODE, MOST_NAME, MOST_ROWS, Line, Profile, ProfileRow, RowKind
 from ci_bench.records.results import Case, CaseResult, Status

@@ -10,7 +10,7 @@ from report_documents import DIVERGES, STEPS, paired
 from test_hostile import poisoned
 from test_html_page import parsed
 
-from ci_bench import pipeline
+from ci_bench.commands import pipeline
 from ci_bench.commands.rendering import _saver
 from ci_bench.report.charts.values import Material
 from ci_bench.report.plots import PALETTE, figures
@@ -63,7 +63,7 @@ def test_samples_are_all_there_and_the_doubtful_ones_ringed(drawn) -> None:
 
 
 def test_the_colours_are_those_of_the_page() -> None:
-    from ci_bench.page_assets import page_assets
+    from ci_bench.commands.page_assets import page_assets
 
     light = page_assets("report.js").style.partition("@media")[0]
     assert tuple(re.findall(r"--c\d: (#[0-9a-f]{6})", light)) == PALETTE

@@ -9,7 +9,7 @@ from records_builders import RESULTS
 from report_builders import passed
 from rich.console import Console
 
-from ci_bench.page_assets import page_assets
+from ci_bench.commands.page_assets import page_assets
 from ci_bench.records import documents
 from ci_bench.records.results import Phase, Spent
 from ci_bench.report.charts.values import Material

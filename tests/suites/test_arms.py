@@ -6,11 +6,12 @@ import sys
 
 import pytest
 
-from ci_bench.config import load_config
+from ci_bench.configuration.config import load_config
 from ci_bench.errors import BadConfig
-from ci_bench.suites.arms import MODES, CompiledArm, allow_compilations, compile_arguments, read_arm, without_cuda_graphs
-from ci_bench.suites.base import Cache, StageKind, find_suite
-from ci_bench.suites.inductor import MODE_OPTIONS, option_types
+from ci_bench.suites.contract import Cache, StageKind, find_suite
+from ci_bench.suites.shared.planning.arms import MODES, CompiledArm, read_arm, without_cuda_graphs
+from ci_bench.suites.shared.planning.inductor import MODE_OPTIONS, option_types
+from ci_bench.suites.shared.worker.compiling import allow_compilations, compile_arguments
 
 ENTRIES = {
     "fastrnns": {"variants": ["compile"]},
@@ -279,7 +280,7 @@ def test_a_mode_that_asks_for_cuda_graphs_on_a_cpu_is_told(modes, device, told):
 
 def test_planning_arms_needs_no_torch():
     script = (
-        "import sys; from ci_bench.suites.base import find_suite\n"
+        "import sys; from ci_bench.suites.contract import find_suite\n"
         f"for name, entry in {ENTRIES!r}.items(): find_suite(name).plan({{**entry, 'arms': {LISTED!r}}})\n"
         "assert 'torch' not in sys.modules"
     )

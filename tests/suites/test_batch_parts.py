@@ -4,8 +4,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ci_bench.suites.base import Unsupported  # noqa: E402 - after torch was found
-from ci_bench.suites.batch_parts import Found, Kind, combined, parts_of, read_found  # noqa: E402
+from ci_bench.suites.contract import Unsupported  # noqa: E402 - after torch was found
+from ci_bench.suites.shared.worker.batch_parts import Found, Kind, combined, parts_of, read_found  # noqa: E402
 
 ROWS, COUNT = 7, 3
 BATCH = (torch.randn(ROWS, 5, generator=torch.Generator().manual_seed(0)), torch.ones(2), {"ids": torch.arange(ROWS)})

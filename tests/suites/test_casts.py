@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ci_bench.suites.casts import cast_module, rounded_buffers
+from ci_bench.suites.shared.worker.casts import cast_module, rounded_buffers
 
 
 class Rotary(nn.Module):

@@ -10,9 +10,10 @@ from torch import nn  # noqa: E402 - after torch was found
 from torch._dynamo import compiled_autograd, config, trace_rules  # noqa: E402
 from torch._inductor import config as inductor  # noqa: E402
 
-from ci_bench.suites.arms import CompiledArm, compile_arguments, kept_apart  # noqa: E402
-from ci_bench.suites.ddp_modes import BUCKET_MIB, DDP_MODULE, optimizing_ddp  # noqa: E402
-from ci_bench.suites.layouts import Layout, read_layout  # noqa: E402
+from ci_bench.suites.shared.planning.arms import CompiledArm  # noqa: E402
+from ci_bench.suites.shared.planning.layouts import Layout, read_layout  # noqa: E402
+from ci_bench.suites.shared.worker.compiling import compile_arguments, kept_apart  # noqa: E402
+from ci_bench.suites.shared.worker.ddp_modes import BUCKET_MIB, DDP_MODULE, optimizing_ddp  # noqa: E402
 from ci_bench.suites.training_loss.layouts import ParallelStep  # noqa: E402
 
 pytestmark = pytest.mark.engine

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402 - only with torch
 from torch.nn import functional  # noqa: E402
 
-from ci_bench.suites.draws import (  # noqa: E402
+from ci_bench.suites.shared.worker.draws import (  # noqa: E402
     SEEDS,
     Draws,
     drop_nothing,

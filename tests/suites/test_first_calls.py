@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ci_bench.suites.first_calls import held_to, read_call, read_start, sketch, verified  # noqa: E402
+from ci_bench.suites.shared.worker.first_calls import held_to, read_call, read_start, sketch, verified  # noqa: E402
 
 pytestmark = pytest.mark.engine
 FP32 = 2.0**-24

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ci_bench.suites.fp32_precision import effective_precision, set_fp32_precision
+from ci_bench.suites.shared.worker.fp32_precision import effective_precision, set_fp32_precision
 
 pytestmark = pytest.mark.engine
 backends = torch.backends
@@ -68,7 +68,7 @@ def test_flags_alone_are_not_enough_where_a_model_set_the_newer_interface():
 
 
 def test_a_torch_without_the_newer_interface_is_set_by_its_flags(monkeypatch):
-    monkeypatch.setattr("ci_bench.suites.fp32_precision._settings", dict)
+    monkeypatch.setattr("ci_bench.suites.shared.worker.fp32_precision._settings", dict)
     set_fp32_precision(tf32=True)
     assert legacy() == ("high", True, True)
     assert effective_precision() == {}

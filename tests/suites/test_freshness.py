@@ -8,7 +8,7 @@ import torch
 from malloc_heap import is_in_heap
 from torch import nn
 
-from ci_bench.suites.freshness import kept_aside, prepared_write, read_state, set_aside, write_state
+from ci_bench.suites.shared.worker.freshness import kept_aside, prepared_write, read_state, set_aside, write_state
 
 VALUES = {
     "a matrix": torch.randn(3, 5),

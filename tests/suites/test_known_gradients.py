@@ -6,8 +6,8 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402 - after torch is known to be there
 
-from ci_bench.suites.numerics import FP32_EPSILON, judged, measured, of_optimizer, yardstick_of  # noqa: E402
-from ci_bench.suites.optimizers import KNOWN_SIZES, MOST_KEPT, UPDATES, updates_by_known_gradients  # noqa: E402
+from ci_bench.suites.shared.worker.numerics import FP32_EPSILON, judged, measured, of_optimizer, yardstick_of  # noqa: E402
+from ci_bench.suites.shared.worker.optimizers import KNOWN_SIZES, MOST_KEPT, UPDATES, updates_by_known_gradients  # noqa: E402
 
 pytestmark = pytest.mark.engine
 ALLOWED = of_optimizer(yardstick_of(FP32_EPSILON), 0.999)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ci_bench.suites.memory_errors import is_out_of_memory
+from ci_bench.suites.shared.worker.memory_errors import is_out_of_memory
 
 OutOfMemoryError = type("OutOfMemoryError", (RuntimeError,), {})
 SHORT = (

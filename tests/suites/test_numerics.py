@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ci_bench.records.results import Outcome
-from ci_bench.suites.numerics import (
+from ci_bench.suites.shared.worker.numerics import (
     FP32_EPSILON,
     agree,
     agree_coarsely,

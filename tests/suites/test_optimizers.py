@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ci_bench.suites.optimizers import BadOptimizer, make_optimizer, names_of  # noqa: E402 - after torch
+from ci_bench.suites.shared.worker.optimizers import BadOptimizer, make_optimizer, names_of  # noqa: E402 - after torch
 
 
 @pytest.fixture

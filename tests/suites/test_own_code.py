@@ -3,7 +3,7 @@
 import pytest
 
 from ci_bench.suites.command.plan import SUITE
-from ci_bench.suites.own_code import of_commands, of_modules
+from ci_bench.suites.shared.planning.own_code import of_commands, of_modules
 
 COMMANDS = [
     ["python", "bench/run.py", "--fast"],
@@ -67,7 +67,7 @@ def test_a_word_that_can_be_no_file_is_none(tmp_path, word):
 
 
 def test_a_folder_of_data_is_looked_at_within_limits(tmp_path, monkeypatch):
-    from ci_bench.suites import own_code
+    from ci_bench.suites.shared.planning import own_code
 
     for number in range(30):
         (tmp_path / "data" / f"{number:02}").mkdir(parents=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ci_bench.suites.randomness import generator_states, moved, seed_everything, seed_step, step_seed
+from ci_bench.suites.shared.worker.randomness import generator_states, moved, seed_everything, seed_step, step_seed
 
 LEGACY: Any = np.random
 """NumPy's global generator, which benched code uses."""
@@ -74,7 +74,7 @@ def test_the_states_say_which_generator_drew() -> None:
 
 
 def test_nothing_is_imported_for_it() -> None:
-    code = "import sys; from ci_bench.suites.randomness import *; seed_step(0, 1); generator_states()"
+    code = "import sys; from ci_bench.suites.shared.worker.randomness import *; seed_step(0, 1); generator_states()"
     code += "; print({'torch', 'numpy'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

@@ -35,7 +35,7 @@ def test_watching_roundings_loads_no_dynamo() -> None:
     """Loading it takes two seconds, in each process of a run."""
     code = """
 import sys, torch
-from ci_bench.suites.roundings import watch_roundings
+from ci_bench.suites.shared.worker.roundings import watch_roundings
 with watch_roundings(2.0**-24) as seen:
     torch.ones(3).to(torch.bfloat16) + 1
 print(seen.named, "torch._dynamo" in sys.modules)
@@ -47,6 +47,6 @@ print(seen.named, "torch._dynamo" in sys.modules)
 def test_dynamo_leaves_the_mode_alone() -> None:
     import torch._dynamo  # noqa: F401
 
-    from ci_bench.suites.roundings import Roundings, watch_roundings
+    from ci_bench.suites.shared.worker.roundings import Roundings, watch_roundings
 
     assert type(watch_roundings(2.0**-24)) is not type(Roundings(2.0**-24))

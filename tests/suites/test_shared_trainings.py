@@ -14,9 +14,9 @@ torch = pytest.importorskip("torch")
 
 import ranked_stages  # noqa: E402
 
-from ci_bench.engine.ledger import Ledger, refuse_row  # noqa: E402
 from ci_bench.records.results import Outcome  # noqa: E402 - after torch was found
-from ci_bench.suites.base import Evidence  # noqa: E402
+from ci_bench.runner.ledger import Ledger, refuse_row  # noqa: E402
+from ci_bench.suites.contract import Evidence  # noqa: E402
 from ci_bench.suites.torchbench.plan import SUITE as TORCHBENCH  # noqa: E402
 from ci_bench.suites.training_loss.plan import SUITE as TRAINING_LOSS  # noqa: E402
 from ci_bench.suites.transformers.plan import SUITE as TRANSFORMERS  # noqa: E402

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from ci_bench.records.results import Outcome
-from ci_bench.suites.numerics import agree, jolt_of, shaken
-from ci_bench.suites.tilts import tilt
+from ci_bench.suites.shared.worker.numerics import agree, jolt_of, shaken
+from ci_bench.suites.shared.worker.tilts import tilt
 
 pytestmark = pytest.mark.engine
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from ci_bench.engine.process.worker import _describe
-from ci_bench.suites.torch_errors import with_cause
+from ci_bench.suites.shared.worker.torch_errors import with_cause
 from ci_bench.suites.torchbench.status import Word, in_words
+from ci_bench.worker.worker import _describe
 
 
 def dropped():

@@ -5,8 +5,8 @@ from types import ModuleType
 
 import pytest
 
-from ci_bench.suites.base import Unsupported
-from ci_bench.suites.user_code import NEEDED, resolve_backend
+from ci_bench.suites.contract import Unsupported
+from ci_bench.suites.shared.worker.user_code import NEEDED, resolve_backend
 
 pytestmark = pytest.mark.engine
 

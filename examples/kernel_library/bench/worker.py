@@ -4,7 +4,7 @@ import torch
 from kernels import rms_norm
 
 from ci_bench.records.results import Case, Check, Outcome
-from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part
+from ci_bench.suites.contract import Compiler, Context, Evidence, Mark, Part
 
 TOLERANCE = 1e-5
 

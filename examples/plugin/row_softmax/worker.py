@@ -3,9 +3,9 @@
 import torch
 
 from ci_bench.records.results import Case, Check, Outcome
-from ci_bench.suites.base import Compiler, Computed, Context, Evidence, Mark, Part, Unsupported
-from ci_bench.suites.digests import digest
-from ci_bench.suites.numerics import FP32_EPSILON, agree, shaken
+from ci_bench.suites.contract import Compiler, Computed, Context, Evidence, Mark, Part, Unsupported
+from ci_bench.suites.shared.worker.digests import digest
+from ci_bench.suites.shared.worker.numerics import FP32_EPSILON, agree, shaken
 from row_softmax.kernel import RowSoftmax, build
 
 

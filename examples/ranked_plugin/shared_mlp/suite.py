@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ci_bench.records.results import Case, Due
-from ci_bench.suites.base import Stage, StageKind
+from ci_bench.suites.contract import Stage, StageKind
 
 ONE, SHARED = "one", "shared"
 ARMS = (ONE, SHARED)

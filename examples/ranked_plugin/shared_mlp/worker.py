@@ -8,11 +8,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ci_bench.records.results import Case, Check
-from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Ranks
-from ci_bench.suites.batch_parts import Kind
-from ci_bench.suites.batch_parts import Part as Rows
-from ci_bench.suites.numerics import FP32_EPSILON, agree, shaken
-from ci_bench.suites.sharing import replicas
+from ci_bench.suites.contract import Compiler, Context, Evidence, Mark, Part, Ranks
+from ci_bench.suites.shared.worker.batch_parts import Kind
+from ci_bench.suites.shared.worker.batch_parts import Part as Rows
+from ci_bench.suites.shared.worker.numerics import FP32_EPSILON, agree, shaken
+from ci_bench.suites.shared.worker.sharing import replicas
 from shared_mlp.suite import ONE
 
 ROWS, WIDTH = 48, 64

@@ -6,9 +6,9 @@ An entry gives no right: it counts once it is reviewed (docs/github.md).
 import os
 from datetime import UTC, date, datetime, timedelta
 
+from ci_bench.command_line.settings import Accepting
 from ci_bench.commands.output import say
 from ci_bench.errors import BadInput, ExitCode
-from ci_bench.settings import Accepting
 
 DAYS = 30
 """How long an entry counts unless its last day is named."""
@@ -16,7 +16,7 @@ DAYS = 30
 
 def accept(settings: Accepting) -> int:
     """Add an entry to the file next to the configuration."""
-    from ci_bench.accepting import read_bytes, with_entry
+    from ci_bench.configuration.accepting import read_bytes, with_entry
     from ci_bench.records import documents
     from ci_bench.records.acceptance import Accepted, AcceptedChange, Direction
 
@@ -54,7 +54,7 @@ def _bound(text: str) -> float | str:
 
 
 def _author(settings: Accepting) -> str:
-    from ci_bench.engine.trees.git import Git
+    from ci_bench.checkouts.git import Git
 
     name = (Git.at(settings.here, settings.environ).ask("config", "user.name") or "").strip()
     if not name:

@@ -11,21 +11,21 @@ from ci_bench.commands.output import console, tell
 from ci_bench.errors import BadDocument
 
 if TYPE_CHECKING:
-    from ci_bench.base_plan import BasePlan
-    from ci_bench.engine.attachments import Attachments
-    from ci_bench.engine.machine.monitor import Monitor
-    from ci_bench.engine.outputs.beside import KeptOutputs, OutputsOptions
-    from ci_bench.engine.runner import Asks
-    from ci_bench.engine.trees.seals import Seal
-    from ci_bench.engine.trees.sides import Side
-    from ci_bench.gpus.protocol import Cards
-    from ci_bench.noise_floor import NoiseFolder
-    from ci_bench.pipeline import OpenCases, ToExplain
-    from ci_bench.planning import Plan
+    from ci_bench.checkouts.seals import Seal
+    from ci_bench.checkouts.sides import Side
+    from ci_bench.commands.pipeline import OpenCases, ToExplain
+    from ci_bench.host.gpus.protocol import Cards
+    from ci_bench.host.monitor import Monitor
     from ci_bench.records.config import Config, RunOptions
     from ci_bench.records.results import Case, Environment, Fact, Lease, Results, Run, SideName, WorkflowRun
-    from ci_bench.resuming import Earlier
-    from ci_bench.suites.base import StageKind
+    from ci_bench.runner.attachments import Attachments
+    from ci_bench.runner.base_plan import BasePlan
+    from ci_bench.runner.beside import KeptOutputs, OutputsOptions
+    from ci_bench.runner.noise_floor import NoiseFolder
+    from ci_bench.runner.planning import Plan
+    from ci_bench.runner.resuming import Earlier
+    from ci_bench.runner.runner import Asks
+    from ci_bench.suites.contract import StageKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,11 +69,12 @@ class Bench:
         earlier results: they give head's largest batches, and with a budget the cases' ranks.
         `kept` are their saved tensors. If the `seal` on base and engine is broken, all cases fail.
         """
-        from ci_bench import pipeline, planning
-        from ci_bench.doctor import require_engine
-        from ci_bench.engine.process.launch import make_folder
-        from ci_bench.engine.runner import Engine, intact
+        from ci_bench.commands import pipeline
+        from ci_bench.diagnostics.doctor import require_engine
+        from ci_bench.processes.launch import make_folder
         from ci_bench.report.progress import ProgressDisplay
+        from ci_bench.runner import planning
+        from ci_bench.runner.runner import Engine, intact
 
         require_engine()
         begun, earlier = planning.start(self.config, workflow=self.workflow, asked=self.asked, lease=self.lease), None
@@ -115,12 +116,12 @@ class Bench:
             )
 
     def _judge(self, begun: "Run", sides: Sequence["Side"], noise: "NoiseFolder") -> "OpenCases":
-        from ci_bench import pipeline
+        from ci_bench.commands import pipeline
 
         return pipeline.OpenCases(run=begun, sides=tuple(sides), config=self.config, noise=noise)
 
     def _to_explain(self, begun: "Run", sides: Sequence["Side"], noise: "NoiseFolder | None") -> "ToExplain":
-        from ci_bench import pipeline
+        from ci_bench.commands import pipeline
 
         return pipeline.ToExplain(run=begun, sides=tuple(sides), config=self.config, noise=noise)
 
@@ -129,7 +130,7 @@ class Bench:
         return shlex.join([*self.reproduce, *((self.choose, case.id) if self.choose else ())])
 
     def _device(self, calibrations: "NoiseFolder | None") -> "Device":
-        from ci_bench.gpus import vendors
+        from ci_bench.host.gpus import vendors
 
         preloaded = {module for suite, _ in self.plan for module in suite.preload}
         return Device(
@@ -146,8 +147,8 @@ class Bench:
 
         `clear` removes those of an earlier run.
         """
-        from ci_bench import pipeline
-        from ci_bench.engine.attachments import FOLDER, Attachments
+        from ci_bench.commands import pipeline
+        from ci_bench.runner.attachments import FOLDER, Attachments
 
         places = {side.name: pipeline.place(self.output, side.name).with_name(FOLDER) for side in sides}
         attachments = {name: Attachments(folder=folder) for name, folder in places.items()}
@@ -157,8 +158,8 @@ class Bench:
 
     def _outputs(self, sides: Sequence["Side"], kept: "Mapping[str, KeptOutputs]") -> "OutputsOptions":
         """Return which sides save their tensors, replacing those of the previous run."""
-        from ci_bench import pipeline
-        from ci_bench.engine.outputs.beside import FOLDER, OutputsOptions, drop_saved
+        from ci_bench.commands import pipeline
+        from ci_bench.runner.beside import FOLDER, OutputsOptions, drop_saved
 
         folders = {side.name: pipeline.place(self.output, side.name).with_name(FOLDER) for side in sides}
         needed = {one.path.parent.resolve() for one in kept.values()}
@@ -169,9 +170,9 @@ class Bench:
         return OutputsOptions(save=folders if self.save_outputs else {}, baseline=kept)
 
     def _interrupted(self, sides: Sequence["Side"], begun: "Run") -> "Earlier | None":
-        from ci_bench import pipeline
+        from ci_bench.commands import pipeline
         from ci_bench.records.results import SideName
-        from ci_bench.resuming import find_earlier
+        from ci_bench.runner.resuming import find_earlier
 
         places = {side.name: pipeline.place(self.output, side.name) for side in sides}
         cases = {side.name: [case for _, case in self.plan] for side in sides}
@@ -190,7 +191,7 @@ class Bench:
 
         A budget is planned with them.
         """
-        from ci_bench import planning
+        from ci_bench.runner import planning
 
         before = known or self._earlier()
         rank, usual_s = planning.rank(self.plan, self.config.policy, before, self._open_before()), planning.usual_seconds(before)
@@ -210,7 +211,7 @@ class Bench:
 
     def _earlier(self) -> "Results | None":
         """Return the previous run's results from the output folder, if readable."""
-        from ci_bench import pipeline
+        from ci_bench.commands import pipeline
         from ci_bench.records import documents
 
         with suppress(BadDocument):
@@ -219,7 +220,7 @@ class Bench:
 
     def _open_before(self) -> frozenset[str]:
         """The cases that the comparison before could not decide, if it can be read."""
-        from ci_bench import pipeline
+        from ci_bench.commands import pipeline
         from ci_bench.records import documents
         from ci_bench.records.comparison import Verdict
 
@@ -253,8 +254,8 @@ class Device:
         Raises:
             DeviceBusy: another run measures on it, for longer than `run.lock_timeout_s`.
         """
-        from ci_bench.engine.machine.devices import configured_key, keys_of_ranks
-        from ci_bench.engine.machine.lock import cpu_key
+        from ci_bench.host.devices import configured_key, keys_of_ranks
+        from ci_bench.host.lock import cpu_key
 
         key = configured_key(self.options.device, self.gpus, self.environ, on_gpu=self.on_gpu)
         shared = () if key == cpu_key() else keys_of_ranks(self.gpus, self.environ, processes=self.processes)
@@ -270,7 +271,7 @@ class Device:
         Raises:
             BadDocument: what is known of its noise cannot be read, which would be found out after measuring.
         """
-        from ci_bench.engine.machine.devices import refusal
+        from ci_bench.host.devices import refusal
 
         if self.calibrations is not None:
             self.calibrations.find(environment.identity)
@@ -285,8 +286,8 @@ class Device:
         Raises:
             DeviceBusy: another run measures on it, for longer than `run.lock_timeout_s`.
         """
-        from ci_bench.engine.machine.lock import device_key
-        from ci_bench.engine.machine.monitor import open_monitor
+        from ci_bench.host.lock import device_key
+        from ci_bench.host.monitor import open_monitor
 
         with ExitStack() as stack:
             key = device_key(environment, self.gpus)
@@ -297,7 +298,7 @@ class Device:
             return monitor.holding(stack.pop_all())
 
     def _lock(self, key: str) -> AbstractContextManager[None]:
-        from ci_bench.engine.machine.lock import DEFAULT_FOLDER, device_lock
+        from ci_bench.host.lock import DEFAULT_FOLDER, device_lock
 
         folder = Path(self.environ.get("CI_BENCH_LOCKS") or DEFAULT_FOLDER)
         return device_lock(key, folder=folder, limit_s=self.options.lock_timeout_s, run=self._name(), say=self._say)
@@ -327,8 +328,8 @@ def _sizes(known: "Results | None") -> "dict[str, dict[str, Fact]]":
 
 def _asked_of_the_judge() -> "dict[StageKind, Asks]":
     """The stages that are not always needed."""
-    from ci_bench.judge.parity import rounding_is_open
-    from ci_bench.judge.parity_over_seeds import starts_differ
-    from ci_bench.suites.base import StageKind
+    from ci_bench.judge.parity.over_seeds import starts_differ
+    from ci_bench.judge.parity.verdict import rounding_is_open
+    from ci_bench.suites.contract import StageKind
 
     return {StageKind.ROUNDING: rounding_is_open, StageKind.SEEDS: starts_differ}

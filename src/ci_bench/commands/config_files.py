@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from ci_bench.engine.trees.git import top_of
+from ci_bench.checkouts.git import top_of
+from ci_bench.command_line.settings import Configured
 from ci_bench.errors import BadConfig
 from ci_bench.records.spelling import slips
-from ci_bench.settings import Configured
 
 NAME = "ci-bench.yml"
 QUICKSTART = Path("quickstart")

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ci_bench.command_line.settings import Converting
 from ci_bench.commands.inputs import results_path
 from ci_bench.commands.output import say, tell
 from ci_bench.commands.sides import is_results, read_content
 from ci_bench.errors import BadInput, ExitCode
-from ci_bench.settings import Converting
 
 if TYPE_CHECKING:
     from ci_bench.formats.exporting import Export, Exporter, Files, Written
@@ -95,7 +95,7 @@ def _unknown(to: str, known: Sequence[str] | Mapping[str, object]) -> BadInput:
 def _exporters() -> "Mapping[str, Exporter]":
     """The forms that only a results document can be written in: those of each suite's own, and one for all of them."""
     from ci_bench.formats import oss_benchmark
-    from ci_bench.suites.base import find_exporters
+    from ci_bench.suites.contract import find_exporters
 
     return {**find_exporters(), "oss-benchmark": oss_benchmark.write}
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 
-from ci_bench.settings import (
+from ci_bench.command_line.settings import (
     Accepting,
     Bisecting,
     Checking,

@@ -2,18 +2,18 @@
 
 It is the one command that uses `HF_TOKEN`, for models that are gated or private. No code of the tree is run or imported here: the
 configuration is read, built-in suites name their models, and files are stored without being read. So the token is gone before
-anything is measured; workers would not be given it (`engine.process.environ`), but code that is measured can read the environment
+anything is measured; workers would not be given it (`processes.environ`), but code that is measured can read the environment
 of the processes above it.
 """
 
 from collections.abc import Iterator, Mapping
 
+from ci_bench.command_line.settings import Fetching
 from ci_bench.commands.config_files import config_path, require_config
 from ci_bench.commands.output import tell
 from ci_bench.errors import EngineMissing, ExitCode, ModelUnavailable
 from ci_bench.records.config import Config
-from ci_bench.settings import Fetching
-from ci_bench.suites.base import BUILT_IN, HubModel, find_suite, plugin_names
+from ci_bench.suites.contract import BUILT_IN, HubModel, find_suite, plugin_names
 
 DESCRIPTIONS = ("*.json", "*.txt", "*.model")
 """Configurations, and what tokenizers consist of."""
@@ -22,7 +22,7 @@ WEIGHTS = "*.safetensors"
 
 def fetch_models(settings: Fetching) -> int:
     """Fetch what the configuration names of the hub, each model once. Raises `ModelUnavailable`, with all that are."""
-    from ci_bench.config import load_config
+    from ci_bench.configuration.config import load_config
 
     forms: dict[str, Mapping[str, object]] = {name: {"type": "object"} for name in plugin_names()}
     require_config(settings)

@@ -13,23 +13,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ci_bench.command_line.settings import Looking, Measuring
 from ci_bench.commands.bench import Bench
 from ci_bench.commands.config_files import QUICKSTART, config_path
 from ci_bench.commands.inputs import asked, benchmark_paths, load_with_suites
 from ci_bench.commands.merging import read_pair
 from ci_bench.commands.output import say, tell
 from ci_bench.errors import BadInput, ExitCode
-from ci_bench.settings import Looking, Measuring
 
 if TYPE_CHECKING:
-    from ci_bench.engine.trees.bundled import Sources
-    from ci_bench.engine.trees.sides import Side
+    from ci_bench.checkouts.bundled import Sources
+    from ci_bench.checkouts.sides import Side
     from ci_bench.fleet.coordinator import Earlier, Limits, Standing
     from ci_bench.fleet.journal import FileJournal
     from ci_bench.fleet.protocol import Engine, Order, Slot
-    from ci_bench.noise_floor import NoiseFolder
     from ci_bench.records.config import Config
     from ci_bench.records.results import CaseResult, Results, Run, SideName
+    from ci_bench.runner.noise_floor import NoiseFolder
 
 FOLDER, TRIAL = "fleet", "fleet-trial"
 TEST_S = 3600.0
@@ -106,9 +106,9 @@ def _test(settings: Looking, journal: "FileJournal") -> int:
     """One lease on each slot, of the first case that is planned."""
     import shutil
 
-    from ci_bench import planning
     from ci_bench.commands.preparing import planning_sealed
     from ci_bench.fleet.trial import try_slots
+    from ci_bench.runner import planning
 
     with planning_sealed(settings):
         config, find = load_with_suites(settings)
@@ -152,9 +152,9 @@ def bundle_sides(config: "Config", settings: Measuring) -> "tuple[Sequence[Side]
         BadCheckout: the checkout is missing, or cannot be sent in its present state.
         NoBase: the base cannot be determined, or is not in this clone.
     """
-    from ci_bench.engine.trees.bundled import NAME, make_bundle
-    from ci_bench.engine.trees.sides import Side
-    from ci_bench.engine.trees.worktrees import Wanted
+    from ci_bench.checkouts.bundled import NAME, make_bundle
+    from ci_bench.checkouts.sides import Side
+    from ci_bench.checkouts.worktrees import Wanted
     from ci_bench.records.results import SideName
 
     base, output = settings.base or config.base, settings.output
@@ -176,7 +176,7 @@ def measure_on_fleet(
         CannotResume: the interrupted run is of something else.
         CannotWrite: the disk of the output folder is full.
     """
-    from ci_bench import pipeline
+    from ci_bench.commands import pipeline
     from ci_bench.fleet.coordinator import Coordinator
     from ci_bench.fleet.session import Session
     from ci_bench.records import documents
@@ -227,7 +227,7 @@ def measure_on_fleet(
 
 def _begin(bench: Bench, settings: Measuring, journal: "FileJournal") -> "tuple[Run, Earlier | None]":
     """The run that begins, or the interrupted one that is resumed, with what it has."""
-    from ci_bench import planning
+    from ci_bench.runner import planning
 
     run = planning.start(bench.config, workflow=bench.workflow, asked=bench.asked)
     if not settings.resume or not journal.file.exists():
@@ -239,7 +239,7 @@ def _begin(bench: Bench, settings: Measuring, journal: "FileJournal") -> "tuple[
 
 
 def _rows(bench: Bench) -> "tuple[CaseResult, ...]":
-    from ci_bench.engine.ledger import Ledger
+    from ci_bench.runner.ledger import Ledger
 
     again = {case.id: shlex.join([*bench.reproduce, "--filter", case.id]) for _, case in bench.plan}
     return tuple(Ledger.open([case for _, case in bench.plan], reproduce=again).rows.values())
@@ -249,7 +249,7 @@ def _known_s(bench: Bench) -> dict[str, float]:
     """Return the seconds of a launch of each case in the previous run, both sides together."""
     from contextlib import suppress
 
-    from ci_bench import pipeline
+    from ci_bench.commands import pipeline
     from ci_bench.errors import BadDocument
     from ci_bench.fleet.session import launches_s
     from ci_bench.records import documents
@@ -327,7 +327,7 @@ def open_engine(settings: Measuring, run: "Run", journal: "FileJournal", sources
         BadInput: the fleet's word is misspelt.
         CannotPlace: the fleet can't be reached, or could never take a lease.
     """
-    from ci_bench.engine.process.environ import worker_environment
+    from ci_bench.processes.environ import worker_environment
 
     kind, _, rest = (settings.fleet or "").partition(":")
     command = lease_command(settings, run, sources)

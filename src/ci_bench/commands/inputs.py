@@ -9,17 +9,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from ci_bench.command_line.settings import Comparing, Configured, Measuring, Merging
 from ci_bench.commands.config_files import config_path, require_config
 from ci_bench.commands.output import tell
 from ci_bench.errors import BadConfig, BadDocument, BadInput
-from ci_bench.settings import Comparing, Configured, Measuring, Merging
 
 if TYPE_CHECKING:
-    from ci_bench.noise_floor import NoiseFolder
-    from ci_bench.pipeline import Baseline
+    from ci_bench.commands.pipeline import Baseline
     from ci_bench.records.config import Config
     from ci_bench.records.results import Results, WorkflowRun
-    from ci_bench.suites.base import Suite
+    from ci_bench.runner.noise_floor import NoiseFolder
+    from ci_bench.suites.contract import Suite
 
 OUTCOME = "baseline.json"
 """File next to a fetched baseline, or instead of it: its origin, or why it is missing."""
@@ -32,8 +32,8 @@ def load(settings: Configured, forms: "Mapping[str, Mapping[str, Any]] | None" =
 
     `forms` are JSON Schemas of entries of the tree's own suites, by name.
     """
-    from ci_bench.config import load_config
-    from ci_bench.suites.base import plugin_forms
+    from ci_bench.configuration.config import load_config
+    from ci_bench.suites.contract import plugin_forms
 
     return load_config(
         config_path(settings),
@@ -49,7 +49,7 @@ def load_with_suites(settings: Configured) -> "tuple[Config, Callable[[str], Sui
     Raises `BadConfig` and `UnknownSuite`. For commands that will measure, or show the plan: the
     tree's code runs in separate processes.
     """
-    from ci_bench.plugins import finder, open_functions, open_suites
+    from ci_bench.configuration.plugins import finder, open_functions, open_suites
 
     require_config(settings)
     own = open_suites(plugins_of(settings), settings.here, settings.environ)
@@ -66,8 +66,8 @@ def base_config(settings: Configured, config: "Config", here: Path) -> "Config":
     path = _in_base(config_path(settings), settings.here, here)
     if path is None:
         return config
-    from ci_bench.config import load_config
-    from ci_bench.suites.base import plugin_forms
+    from ci_bench.configuration.config import load_config
+    from ci_bench.suites.contract import plugin_forms
 
     try:
         return load_config(path, settings.overrides, more_suites=plugin_forms(), benchmarks=benchmark_paths(settings))
@@ -92,7 +92,7 @@ def _in_base(path: Path | None, ours: Path, theirs: Path) -> Path | None:
 
 def plugins_of(settings: Configured) -> dict[str, str]:
     """The suites of the tree that are planned: none if paths of benchmarks take the place of the file's suites."""
-    from ci_bench.config import named_plugins
+    from ci_bench.configuration.config import named_plugins
 
     return {} if settings.paths else named_plugins(config_path(settings))
 
@@ -143,7 +143,7 @@ def read_baseline(path: Path | None, *, is_artifact: bool = False) -> "Baseline"
     `is_artifact` says that `fetch-baseline` was to leave them there. Absent results are an absence with its reason; broken ones
     are an error before measuring, `BadDocument`.
     """
-    from ci_bench.pipeline import Baseline
+    from ci_bench.commands.pipeline import Baseline
     from ci_bench.records import documents
     from ci_bench.records.comparison import BaselineMode
 
@@ -188,7 +188,7 @@ def _from_archive(path: Path) -> "Results":
 
 def noise_folder(settings: Measuring | Comparing | Merging) -> "NoiseFolder":
     """Return the folder of learned noise: the flag's folder, else the caller's own."""
-    from ci_bench.noise_floor import NoiseFolder, default_folder
+    from ci_bench.runner.noise_floor import NoiseFolder, default_folder
 
     return NoiseFolder(path=settings.noise or default_folder(settings.environ))
 

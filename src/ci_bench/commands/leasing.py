@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ci_bench.command_line.settings import Leasing
 from ci_bench.commands.bench import Bench
 from ci_bench.commands.config_files import QUICKSTART
 from ci_bench.commands.inputs import asked, benchmark_paths, load_with_suites
 from ci_bench.errors import BadInput, BadSources, ExitCode
-from ci_bench.settings import Leasing
 
 if TYPE_CHECKING:
-    from ci_bench.engine.trees.bundled import Sources, Unbundled
+    from ci_bench.checkouts.bundled import Sources, Unbundled
     from ci_bench.fleet.caging import Cage
     from ci_bench.records.results import Lease
 
@@ -37,8 +37,8 @@ def lease(settings: Leasing) -> int:
     It ends with its parent: no one would read its results, and the next lease of its device would
     wait.
     """
-    from ci_bench.engine.process.descendants import ending_with
     from ci_bench.fleet.local import STARTER
+    from ci_bench.processes.descendants import ending_with
 
     read_lease(settings.lease)
     if settings.prepared is None and settings.sources is None:
@@ -49,10 +49,10 @@ def lease(settings: Leasing) -> int:
 
 def _measure(settings: Leasing) -> int:
     """On sides that lie ready."""
-    from ci_bench import planning
     from ci_bench.commands.preparing import open_sides, plan_base_of, planning_sealed
     from ci_bench.records.config import Sampling
     from ci_bench.records.results import Status
+    from ci_bench.runner import planning
 
     with planning_sealed(settings):
         config, find = load_with_suites(settings)
@@ -86,8 +86,8 @@ def read_lease(text: str) -> "Lease":
 
 def _make_and_measure(settings: Leasing, file: Path) -> int:
     """On sides that are made of a bundle, unless another lease of this node has made them. Raises `BadSources`."""
-    from ci_bench.engine.trees.bundled import ID, Sources, opened
-    from ci_bench.engine.trees.depot import depot_folder, place_of
+    from ci_bench.checkouts.bundled import ID, Sources, opened
+    from ci_bench.checkouts.depot import depot_folder, place_of
 
     sources = Sources(file=file, sha256=settings.sha256, commit=settings.commit)
     if not ID.fullmatch(sources.commit):
@@ -131,8 +131,8 @@ class _Maker:
 
     def make(self, place: Path) -> bool:
         """Take the sources out and make both sides ready. Whether both are: the next lease tries again where set-up failed."""
-        from ci_bench.engine.trees.bundled import unbundle
-        from ci_bench.engine.trees.paired import are_ready
+        from ci_bench.checkouts.bundled import unbundle
+        from ci_bench.checkouts.paired import are_ready
 
         found = unbundle(self.sources, place, self.settings.environ)
         (place / PREPARED).mkdir()
@@ -197,8 +197,8 @@ class _Maker:
         return folder
 
     def _cage(self, image: str, place: Path) -> "Cage":
-        from ci_bench.engine.machine.lock import DEFAULT_FOLDER
         from ci_bench.fleet.caging import Cage, gpus_of
+        from ci_bench.host.lock import DEFAULT_FOLDER
 
         environ = self.settings.environ
         locks = Path(environ.get("CI_BENCH_LOCKS") or DEFAULT_FOLDER)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ci_bench.command_line.settings import Checking, Examining, Fastrnns, Measuring, Settings
 from ci_bench.commands.bench import Bench
 from ci_bench.commands.inputs import (
     asked,
@@ -24,22 +25,21 @@ from ci_bench.commands.inputs import (
 from ci_bench.commands.output import console, say, show, tell, tell_attachments, tell_files
 from ci_bench.commands.preparing import open_sides, plan_base_of, planning_sealed, with_policy_of_base
 from ci_bench.errors import BadInput, ExitCode
-from ci_bench.settings import Checking, Examining, Fastrnns, Measuring, Settings
 
 if TYPE_CHECKING:
-    from ci_bench.engine.outputs.beside import KeptOutputs
-    from ci_bench.engine.trees.bundled import Sources
-    from ci_bench.engine.trees.seals import Seal
-    from ci_bench.engine.trees.sides import Side
-    from ci_bench.gpu_check.sections import Figures
-    from ci_bench.noise_floor import NoiseFolder
-    from ci_bench.pipeline import Baseline
-    from ci_bench.planning import Plan
+    from ci_bench.checkouts.bundled import Sources
+    from ci_bench.checkouts.seals import Seal
+    from ci_bench.checkouts.sides import Side
+    from ci_bench.commands.pipeline import Baseline
+    from ci_bench.diagnostics.gpu_check.sections import Figures
     from ci_bench.records.calibration import Calibration
     from ci_bench.records.comparison import Comparison
     from ci_bench.records.config import Config
     from ci_bench.records.results import CaseResult, Results, SideName
-    from ci_bench.suites.base import Suite
+    from ci_bench.runner.beside import KeptOutputs
+    from ci_bench.runner.noise_floor import NoiseFolder
+    from ci_bench.runner.planning import Plan
+    from ci_bench.suites.contract import Suite
 
 PAIRED, NONE, ARTIFACT = "paired", "none", "artifact"
 CALIBRATION_LAUNCHES = 8
@@ -80,7 +80,7 @@ def _ending(results: "Results") -> ExitCode:
 
 def _report_alone(results: "Results", bench: Bench) -> None:
     """The page of one run that is compared with nothing."""
-    from ci_bench import pipeline
+    from ci_bench.commands import pipeline
     from ci_bench.commands.rendering import ALONE
     from ci_bench.records import documents
     from ci_bench.records.comparison import BaselineMode
@@ -94,7 +94,7 @@ def _report_alone(results: "Results", bench: Bench) -> None:
 
 def gate(settings: Measuring) -> int:
     """The main path: plan, sides, measure, compare, judge, report; and exit by the policy."""
-    from ci_bench import pipeline
+    from ci_bench.commands import pipeline
     from ci_bench.commands.fleet import alone
     from ci_bench.records.results import SideName
 
@@ -243,8 +243,8 @@ class Opened:
 @contextmanager
 def _open(against: Against, bench: Bench, settings: Measuring) -> "Iterator[Opened]":
     """Open the baseline of head; a paired run's sides are removed in the end."""
-    from ci_bench.engine.outputs.beside import saved_beside
     from ci_bench.records.results import SideName
+    from ci_bench.runner.beside import saved_beside
 
     if against.paired and settings.fleet is not None and settings.prepared is None:
         from ci_bench.commands.fleet import bundle_sides
@@ -299,7 +299,7 @@ def _learn(noise: "NoiseFolder", base: "Results", head: "Results", comparison: "
 
     The gate itself was judged with earlier noise.
     """
-    from ci_bench.judge.calibration import collect_gate
+    from ci_bench.judge.times.calibration import collect_gate
 
     taught = collect_gate(base, head, comparison)
     if taught is None:
@@ -312,11 +312,11 @@ def _learn(noise: "NoiseFolder", base: "Results", head: "Results", comparison: "
 def calibrate(settings: Measuring) -> int:
     """Measure this tree against itself, and keep what that teaches about the machine's noise."""
     from ci_bench import __version__
-    from ci_bench.judge.audit import audit
-    from ci_bench.judge.calibration import collect, noise_floors
-    from ci_bench.noise_floor import times_only, told
+    from ci_bench.judge.times.audit import audit
+    from ci_bench.judge.times.calibration import collect, noise_floors
     from ci_bench.records.config import Sampling
     from ci_bench.records.results import SideName
+    from ci_bench.runner.noise_floor import times_only, told
 
     config, find = load_with_suites(settings)
     options = replace(config.run, sampling=Sampling.FIXED, launches=settings.launches or CALIBRATION_LAUNCHES)
@@ -335,9 +335,10 @@ def calibrate(settings: Measuring) -> int:
 
 def selftest(settings: Examining) -> int:
     """Gate an example pull request with injected faults, and check that each is found."""
-    from ci_bench import pipeline, planning
+    from ci_bench.commands import pipeline
+    from ci_bench.diagnostics.selftest import FAULTS, POLICY, examine, rule, selftest_config
     from ci_bench.records.results import SideName
-    from ci_bench.selftest import FAULTS, POLICY, examine, rule, selftest_config
+    from ci_bench.runner import planning
 
     config = selftest_config(settings.device or "auto")
     bench = Bench(
@@ -362,7 +363,7 @@ def selftest(settings: Examining) -> int:
 
 
 def _bench(command: str, settings: Measuring, config: "Config", find: "Callable[[str], Suite]") -> Bench:
-    from ci_bench import planning
+    from ci_bench.runner import planning
 
     plan = planning.require_room(planning.plan(config, settings.filter, find, tell))
     return Bench(
@@ -380,8 +381,8 @@ def _bench(command: str, settings: Measuring, config: "Config", find: "Callable[
 
 def doctor(settings: Examining) -> int:
     """Examine this machine, and measure how much it differs from itself."""
-    from ci_bench.doctor import examine, noise, noise_config, render
-    from ci_bench.engine.process.launch import make_folder
+    from ci_bench.diagnostics.doctor import examine, noise, noise_config, render
+    from ci_bench.processes.launch import make_folder
     from ci_bench.records.results import SideName
     from ci_bench.suites.reference_kernels.plan import SUITE
 
@@ -407,8 +408,8 @@ def doctor(settings: Examining) -> int:
 def gpu_check(settings: Checking) -> int:
     """Try on this GPU what measuring takes for granted."""
     from ci_bench import __version__
-    from ci_bench.gpu_check.check import Check, document, passed, render
-    from ci_bench.gpu_check.sections import NAMES, SECTIONS
+    from ci_bench.diagnostics.gpu_check.check import Check, document, passed, render
+    from ci_bench.diagnostics.gpu_check.sections import NAMES, SECTIONS
     from ci_bench.records.config import RunOptions
     from ci_bench.records.documents import require_writable, write_text
 
@@ -438,10 +439,10 @@ def gpu_check(settings: Checking) -> int:
 def _measure_unchanged(settings: Checking) -> "Figures":
     """Measure this tree against itself in a paired run, for the section `unchanged`."""
     from ci_bench import __version__
-    from ci_bench.doctor import NOISE_LAUNCHES, noise_config, noise_floor
-    from ci_bench.engine.process.launch import make_folder
+    from ci_bench.diagnostics.doctor import NOISE_LAUNCHES, noise_config, noise_floor
     from ci_bench.judge.compare import compare
-    from ci_bench.judge.sequential import fixed
+    from ci_bench.judge.times.sequential import fixed
+    from ci_bench.processes.launch import make_folder
     from ci_bench.records.comparison import BaselineMode, Verdict
     from ci_bench.records.results import SideName
     from ci_bench.suites.reference_kernels.plan import SUITE
@@ -479,9 +480,9 @@ def _measure_unchanged(settings: Checking) -> "Figures":
 
 def fastrnns(settings: Fastrnns) -> int:
     """Run PyTorch's fastrnns benchmark, by its own flags."""
-    from ci_bench import planning
-    from ci_bench.fastrnns_flags import print_results
+    from ci_bench.command_line.fastrnns_flags import print_results
     from ci_bench.records.results import SideName
+    from ci_bench.runner import planning
 
     request = settings.request
     for remark in request.remarks:
@@ -514,14 +515,14 @@ def _tell_row(row: "CaseResult") -> None:
 
 def _here(settings: Settings, name: "SideName", more: Mapping[str, str] | None = None) -> "Side":
     """The caller's tree as a side, its code first on the path; `more` are variables for its workers."""
-    from ci_bench.engine.trees.sides import caller_side
+    from ci_bench.checkouts.sides import caller_side
 
     return caller_side(name, settings.here, settings.environ, more)
 
 
 def _save_baseline(settings: Measuring, comparison: "Comparison", path: Path) -> None:
-    from ci_bench.engine.outputs.beside import copy_saved
     from ci_bench.records import documents
+    from ci_bench.runner.beside import copy_saved
 
     file, source = results_path(path), settings.output / "results.json"
     if comparison.judgement.met:

@@ -4,22 +4,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ci_bench.command_line.settings import Merging
 from ci_bench.commands.inputs import load, noise_folder
 from ci_bench.commands.output import show, tell, tell_files
 from ci_bench.errors import CannotMerge, CannotResume
-from ci_bench.settings import Merging
 
 if TYPE_CHECKING:
-    from ci_bench.judge.sequential import Rule
-    from ci_bench.merging import Pair
+    from ci_bench.fleet.merging import Pair
+    from ci_bench.judge.times.sequential import Rule
     from ci_bench.records.config import RunOptions
     from ci_bench.records.results import Results
 
 
 def merge(settings: Merging) -> int:
     """Merge runs of one plan, judge them as one, and exit by the policy."""
-    from ci_bench import pipeline
-    from ci_bench.merging import merge as merge_pairs
+    from ci_bench.commands import pipeline
+    from ci_bench.fleet.merging import merge as merge_pairs
     from ci_bench.records import documents
     from ci_bench.records.comparison import BaselineMode
     from ci_bench.records.results import SideName
@@ -59,11 +59,11 @@ def read_pair(folder: Path) -> "Pair":
         BadDocument: one of them is not sound.
         CannotMerge: the run was cut off, and no note says how far it had come.
     """
-    from ci_bench import pipeline
-    from ci_bench.merging import Pair
+    from ci_bench.commands import pipeline
+    from ci_bench.fleet.merging import Pair
     from ci_bench.records import documents
     from ci_bench.records.results import RunState, SideName
-    from ci_bench.resuming import whole_launches
+    from ci_bench.runner.resuming import whole_launches
 
     paths = {name: pipeline.place(folder, name) for name in (SideName.HEAD, SideName.BASE)}
     head = documents.read_results(paths[SideName.HEAD])
@@ -81,8 +81,8 @@ def read_pair(folder: Path) -> "Pair":
 
 def rule_of(options: "RunOptions", merged: "Results") -> "Rule":
     """The rule for launches of several runs: with fixed sampling, one look at all of them."""
-    from ci_bench import pipeline
-    from ci_bench.judge.sequential import Rule, fixed
+    from ci_bench.commands import pipeline
+    from ci_bench.judge.times.sequential import Rule, fixed
     from ci_bench.records.config import Sampling
 
     if options.sampling is not Sampling.FIXED or not merged.parts:

@@ -54,7 +54,7 @@ def tell_files(folder: Path, *, results: Sequence[str] = ("results.json",)) -> N
 
 def tell_attachments(folder: Path) -> None:
     """Say which files cases have left in a run's folder."""
-    from ci_bench.engine.attachments import FOLDER
+    from ci_bench.runner.attachments import FOLDER
 
     for place in (folder / FOLDER, folder / "base" / FOLDER):
         for path in sorted(path for path in place.rglob("*") if path.is_file()):

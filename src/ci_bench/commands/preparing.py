@@ -11,20 +11,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ci_bench.command_line.flags import DEFAULT_OUTPUT
+from ci_bench.command_line.settings import Measuring
 from ci_bench.commands.config_files import config_path
 from ci_bench.commands.inputs import base_config, benchmark_paths, load, plugins_of
 from ci_bench.commands.output import tell
 from ci_bench.errors import ExitCode, OutOfReach
-from ci_bench.flags import DEFAULT_OUTPUT
-from ci_bench.settings import Measuring
 
 if TYPE_CHECKING:
-    from ci_bench.base_plan import BasePlan
+    from ci_bench.checkouts.paired import Pair, Place
+    from ci_bench.checkouts.sides import Side
     from ci_bench.commands.bench import Bench
-    from ci_bench.engine.trees.paired import Pair, Place
-    from ci_bench.engine.trees.sides import Side
     from ci_bench.records.config import Config
     from ci_bench.records.results import Case
+    from ci_bench.runner.base_plan import BasePlan
 
 
 def setup(settings: Measuring) -> int:
@@ -34,9 +34,9 @@ def setup(settings: Measuring) -> int:
     this ends as measuring would. For a lease it ends with its parent: the next lease would make the
     same sides.
     """
-    from ci_bench.engine.process.descendants import ending_with
-    from ci_bench.engine.trees.paired import prepare_sides
+    from ci_bench.checkouts.paired import prepare_sides
     from ci_bench.fleet.local import STARTER
+    from ci_bench.processes.descendants import ending_with
 
     assert settings.prepared is not None  # noqa: S101 - the flag is required
     config = load(settings)
@@ -64,8 +64,8 @@ def open_sides(config: "Config", settings: Measuring, cases: "Sequence[Case]") -
 
     Base's processes may change the paths in its tree that `cases` write to by their own options.
     """
-    from ci_bench.engine.process.launch import make_folder
-    from ci_bench.engine.trees.paired import paired_sides, reopen_sides
+    from ci_bench.checkouts.paired import paired_sides, reopen_sides
+    from ci_bench.processes.launch import make_folder
 
     base = settings.base or config.base
     if settings.prepared is not None:
@@ -85,7 +85,7 @@ def with_policy_of_base(config: "Config", settings: Measuring, sides: "Sequence[
 
     A file outside of the checkout is for both sides, and so is what nodes get that make the sides themselves.
     """
-    from ci_bench.engine.trees.bases import SHORT
+    from ci_bench.checkouts.bases import SHORT
     from ci_bench.records.results import SideName
 
     (base,) = (side for side in sides if side.name is SideName.BASE)
@@ -105,11 +105,11 @@ def plan_base_of(bench: "Bench", settings: Measuring, sides: "Sequence[Side]") -
     If nodes make the sides themselves, base's tree is checked out here, and planned by the nodes'
     configuration.
     """
-    from ci_bench.base_plan import plan_base
-    from ci_bench.engine.process.launch import make_folder
-    from ci_bench.engine.trees.worktrees import Wanted, make_trees
-    from ci_bench.plugins import caller_tree, side_tree
+    from ci_bench.checkouts.worktrees import Wanted, make_trees
+    from ci_bench.configuration.plugins import caller_tree, side_tree
+    from ci_bench.processes.launch import make_folder
     from ci_bench.records.results import SideName
+    from ci_bench.runner.base_plan import plan_base
 
     (base,) = (side for side in sides if side.name is SideName.BASE)
     if base.failure is not None:
@@ -149,8 +149,8 @@ def planning_sealed(settings: Measuring) -> "Iterator[None]":
         OutOfReach: it changed something of that.
         NotPrepared: nothing was prepared.
     """
-    from ci_bench.engine.trees.paired import seal_prepared
-    from ci_bench.engine.trees.seals import engine_grounds, seal
+    from ci_bench.checkouts.paired import seal_prepared
+    from ci_bench.checkouts.seals import engine_grounds, seal
 
     if not plans_by_the_tree(settings):
         yield
@@ -170,7 +170,7 @@ def plans_by_the_tree(settings: Measuring) -> bool:
 
 def _imports_benchmarks(settings: Measuring) -> bool:
     """Return whether a file of benchmarks has to be imported to be planned."""
-    from ci_bench.config import function_entries
+    from ci_bench.configuration.config import function_entries
     from ci_bench.suites.functions.plan import must_be_imported
 
     entries = function_entries(config_path(settings), benchmark_paths(settings))
@@ -186,8 +186,8 @@ def _outputs(cases: "Sequence[Case]") -> tuple[str, ...]:
 
 
 def _place(settings: Measuring, scratch: Path, writes: tuple[str, ...] = ()) -> "Place":
-    from ci_bench.engine.process.users import users_of
-    from ci_bench.engine.trees.paired import Place
+    from ci_bench.checkouts.paired import Place
+    from ci_bench.processes.users import users_of
 
     return Place(
         repository=settings.here,

@@ -9,16 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ci_bench.command_line.settings import Comparing, Listing, Validating
 from ci_bench.commands.inputs import load, load_with_suites, noise_folder
 from ci_bench.commands.output import forked, say, show, tell, tell_files
 from ci_bench.errors import BadInput, CiBenchError, ExitCode
-from ci_bench.settings import Comparing, Listing, Validating
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from ci_bench.records.config import Config, Policy
-    from ci_bench.suites.base import Suite
+    from ci_bench.suites.contract import Suite
 
 _PLAIN = re.compile(r"(?:\./)?[A-Za-z_][A-Za-z0-9_./+-]*")
 """Text that needs no quotes in YAML, unless it is one of its words."""
@@ -27,7 +27,7 @@ _WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 
 def compare(settings: Comparing) -> int:
     """Judge one side against another: results documents, or what other tools wrote."""
-    from ci_bench import pipeline
+    from ci_bench.commands import pipeline
     from ci_bench.commands.sides import policy_of_files, read_sides, tell_limits
     from ci_bench.formats import is_imported
     from ci_bench.records.comparison import BaselineMode
@@ -79,10 +79,10 @@ def _sides(settings: Comparing) -> dict[str, tuple[Path, ...]]:
 
 def validate(settings: Validating) -> int:
     """Check documents against their schemas."""
-    from ci_bench.accepting import load_accepted
-    from ci_bench.config import load_config
+    from ci_bench.configuration.accepting import load_accepted
+    from ci_bench.configuration.config import load_config
     from ci_bench.records import documents
-    from ci_bench.suites.base import plugin_forms
+    from ci_bench.suites.contract import plugin_forms
 
     code = ExitCode.OK
     for path in settings.files:
@@ -110,7 +110,7 @@ def validate(settings: Validating) -> int:
 
 def list_cases(settings: Listing) -> int:
     """Print what would be measured, or what has to be declared of it."""
-    from ci_bench import planning
+    from ci_bench.runner import planning
 
     config, find = load_with_suites(settings)
     if settings.declare:
@@ -141,9 +141,9 @@ def declared_parts(config: "Config", find: "Callable[[str], Suite]") -> dict[str
 
     If a number is declared, or there are more ids than allowed, it is a number.
     """
-    from ci_bench import planning
     from ci_bench.records.documents import Kind, schema
-    from ci_bench.suites.base import BUILT_IN, plans_from_tree
+    from ci_bench.runner import planning
+    from ci_bench.suites.contract import BUILT_IN, plans_from_tree
 
     most = schema(Kind.CONFIG)["$defs"]["declared_cases"]["then"]["maxItems"]
     planned: dict[str, list[str] | int] = {}

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ci_bench.command_line.settings import Showing
 from ci_bench.commands.inputs import results_path
 from ci_bench.commands.output import console, say, tell
 from ci_bench.errors import BadDocument, BadInput, CannotWrite, ExitCode, PlotsMissing
-from ci_bench.settings import Showing
 
 if TYPE_CHECKING:
     from ci_bench.records.comparison import Comparison, Side
@@ -50,7 +50,7 @@ def _show_time(base: "Results | None", head: "Results | None") -> None:
 
 def report(settings: Showing) -> int:
     """Render a comparison, or only one run."""
-    from ci_bench import pipeline
+    from ci_bench.commands import pipeline
     from ci_bench.report.ci_hosts import render_code_quality, render_junit
     from ci_bench.report.markdown import render_comment, render_report
     from ci_bench.report.summary import badge
@@ -83,7 +83,7 @@ def _read(
     document: Path, *, head: Path | None = None, base: Path | None = None
 ) -> "tuple[Comparison, Results | None, Results | None]":
     """The comparison with the results that it was made of; of a results document, what is to be said of it alone."""
-    from ci_bench import pipeline
+    from ci_bench.commands import pipeline
     from ci_bench.records import documents
     from ci_bench.records.comparison import BaselineMode
     from ci_bench.records.config import Policy
@@ -130,7 +130,7 @@ def _give(text: str, output: Path | None) -> None:
 
 def _pictures(comparison: "Comparison", head: "Results | None", base: "Results | None", settings: Showing) -> int:
     """A picture of every chart, in the folder that --output names."""
-    from ci_bench import pipeline
+    from ci_bench.commands import pipeline
     from ci_bench.report.plots import figures
 
     if settings.output is None:

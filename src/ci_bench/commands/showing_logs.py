@@ -62,7 +62,7 @@ def _form_of(path: Path) -> str:
 
 
 def _lines(log: "Log") -> list[str]:
-    from ci_bench.judge.parity import numeric_finding
+    from ci_bench.judge.parity.verdict import numeric_finding
     from ci_bench.records.results import Masks, Role
     from ci_bench.suites.command import training
 

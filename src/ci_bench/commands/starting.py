@@ -10,11 +10,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ci_bench.checkouts.git import top_of
+from ci_bench.command_line.settings import Starting
 from ci_bench.commands.config_files import nearly
 from ci_bench.commands.output import say, tell
-from ci_bench.engine.trees.git import top_of
 from ci_bench.errors import BadConfig, CannotWrite, ExitCode
-from ci_bench.settings import Starting
 
 if TYPE_CHECKING:
     from ci_bench.starting.proposal import Proposal
@@ -122,11 +122,11 @@ def _describe(proposal: "Proposal") -> None:
 
 def _stale(root: Path, found: Any) -> Iterator[str]:
     """Yield what has gone stale. Raises `BadConfig` if the configuration cannot be read."""
-    from ci_bench.config import load_config, parse
+    from ci_bench.configuration.config import load_config, parse
     from ci_bench.starting.proposal import CONFIG
     from ci_bench.starting.stale import stale_entries, stale_workflows
     from ci_bench.starting.survey import read_text
-    from ci_bench.suites.base import plugin_forms
+    from ci_bench.suites.contract import plugin_forms
 
     text = read_text(root / CONFIG)
     if text is None:
@@ -146,7 +146,7 @@ def _is_below(root: Path, path: str) -> bool:
 
 def _workflows(root: Path) -> dict[str, Any]:
     """The repository's workflows by path, parsed; one that cannot be read is left out."""
-    from ci_bench.config import parse
+    from ci_bench.configuration.config import parse
     from ci_bench.starting.survey import read_text
 
     folder = root / WORKFLOWS

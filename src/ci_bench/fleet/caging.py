@@ -23,9 +23,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ci_bench import cage
 from ci_bench.errors import BadInput, NoCage
 from ci_bench.fleet.local import DOCUMENTS
+from ci_bench.host import cage
 
 RESULTS, LOCKS = "/results", "/locks"
 LABEL = "ci-bench.agent"

@@ -19,7 +19,7 @@ from math import exp, log, sqrt
 from statistics import fmean, median, stdev
 
 from ci_bench.records.results import CaseResult, Results, Status, Unit
-from ci_bench.special_functions import stdtrit
+from ci_bench.statistics.special_functions import stdtrit
 
 APART = 0.05
 """The largest accepted difference of a slot's times from its peers' (relative)."""

@@ -2,7 +2,7 @@
 
 Ray places leases, and reports lost nodes. It never runs a lease twice, since a loss has to be
 evidence. A label that no node has would wait for ever in Ray, so the coordinator looks first.
-Exclusivity is Ray's book-keeping: the lock on the device (`engine.machine.lock`) holds besides.
+Exclusivity is Ray's book-keeping: the lock on the device (`host.lock`) holds besides.
 Documents come back as bytes, so nodes need no shared folder for them, and are read as a stranger's.
 """
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from ci_bench.errors import CannotResume, CiBenchError
 from ci_bench.fleet.coordinator import Earlier, Outcome, Refused
 from ci_bench.fleet.health import Health, readings
+from ci_bench.fleet.merging import Pair, differences, merge, own_faults
 from ci_bench.fleet.protocol import Ended, Order
-from ci_bench.judge.sequential import Rule
-from ci_bench.judge.stopping import still_open
-from ci_bench.merging import Pair, differences, merge, own_faults
+from ci_bench.judge.times.sequential import Rule
+from ci_bench.judge.times.stopping import still_open
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.config import Config, Sampling
 from ci_bench.records.results import (

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ci_bench.errors import CannotPlace, CiBenchError
+from ci_bench.fleet.merging import Pair, differences, own_faults, slot_of
 from ci_bench.fleet.protocol import Ended, Engine, Lease, Order, Slot
-from ci_bench.merging import Pair, differences, own_faults, slot_of
 from ci_bench.records import results
 from ci_bench.records.results import Fact, RunState, Status
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ci_bench.history.lines import Line
-from ci_bench.judge.trend import Move
+from ci_bench.judge.times.trend import Move
 from ci_bench.judge.wording import count_of, percent, quantity
 from ci_bench.records.config import Policy, Rule, Severity
 from ci_bench.records.units import worse_and_better

@@ -47,7 +47,7 @@ class Answered(Protocol):
 
 
 class Git(Protocol):
-    """git in one repository, as `engine.trees.git` runs it."""
+    """git in one repository, as `checkouts.git` runs it."""
 
     def run(self, *arguments: str, timeout_s: float = ..., more: Mapping[str, str] | None = None) -> str:
         """Return git's output. Raises `GitFailed`."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from ci_bench.judge.trend import RECENT, Move, Trend, look
+from ci_bench.judge.times.trend import RECENT, Move, Trend, look
 from ci_bench.records.history import Entry, History, Points
 from ci_bench.records.metrics import title_of
 from ci_bench.records.results import Fact

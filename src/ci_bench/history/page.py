@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from ci_bench.history.alarms import Alarm, drift_pace
 from ci_bench.history.lines import Line
-from ci_bench.judge.trend import Move
+from ci_bench.judge.times.trend import Move
 from ci_bench.judge.wording import count_of, percent, quantity
 from ci_bench.records.history import Entry
 from ci_bench.records.results import Better

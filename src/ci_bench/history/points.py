@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ci_bench.judge.calibration import fingerprint, instant
-from ci_bench.judge.noise import Floats, trimmed_mean
+from ci_bench.judge.times.calibration import fingerprint, instant
+from ci_bench.judge.times.noise import Floats, trimmed_mean
 from ci_bench.records.history import LARGEST, Entry, History, Machine, Points
 from ci_bench.records.results import CaseResult, Metric, Results, RunState, Status
 from ci_bench.records.units import TIMES

@@ -23,7 +23,7 @@ from typing import Protocol
 from ci_bench import __version__
 from ci_bench.errors import BadDocument, CannotWrite
 from ci_bench.history.points import joined
-from ci_bench.judge.calibration import fingerprint
+from ci_bench.judge.times.calibration import fingerprint
 from ci_bench.records import documents
 from ci_bench.records.history import History
 

@@ -10,20 +10,20 @@ from datetime import datetime
 from functools import partial
 from itertools import chain, islice
 
-from ci_bench.judge.calibration import describe, learned
-from ci_bench.judge.cases import arm_speedups, missing_checks, missing_metrics, missing_parity
-from ci_bench.judge.causes import causes
-from ci_bench.judge.devices import slots_of
-from ci_bench.judge.headline import judge
-from ci_bench.judge.metrics import SampledRule, alone, in_turns, judge_lines
 from ci_bench.judge.owed import OTHER_WORK, PLACES, is_edited, other_work, reductions, successor
-from ci_bench.judge.paired import SlotsOfCases, judge_turns, turns_of
-from ci_bench.judge.pairing import Judged, Line, Match, Matching, case_verdict, known_of
-from ci_bench.judge.parity import learning_of, outputs_of, parity_findings
-from ci_bench.judge.policy import Compared, Scope
-from ci_bench.judge.ratios import Known
-from ci_bench.judge.screening import screen
-from ci_bench.judge.sequential import Rule
+from ci_bench.judge.parity.verdict import learning_of, outputs_of, parity_findings
+from ci_bench.judge.policy.causes import causes
+from ci_bench.judge.policy.headline import judge
+from ci_bench.judge.policy.rules import Compared, Scope
+from ci_bench.judge.times.calibration import describe, learned
+from ci_bench.judge.times.cases import arm_speedups, missing_checks, missing_metrics, missing_parity
+from ci_bench.judge.times.devices import slots_of
+from ci_bench.judge.times.metrics import SampledRule, alone, in_turns, judge_lines
+from ci_bench.judge.times.paired import SlotsOfCases, judge_turns, turns_of
+from ci_bench.judge.times.pairing import Judged, Line, Match, Matching, case_verdict, known_of
+from ci_bench.judge.times.ratios import Known
+from ci_bench.judge.times.screening import screen
+from ci_bench.judge.times.sequential import Rule
 from ci_bench.records.acceptance import Acceptance
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import (

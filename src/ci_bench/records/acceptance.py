@@ -1,6 +1,6 @@
 """Intended changes of a pull request: what an entry of ``ci-bench-accepted.yml`` says, and who made it count.
 
-Owns values only. `ci_bench.accepting` reads and writes the file, `judge.accepting` applies entries,
+Owns values only. `ci_bench.configuration.accepting` reads and writes the file, `judge.policy.accepting` applies entries,
 and `commands.trusted.granting` decides which of them count.
 """
 

@@ -1,6 +1,6 @@
 """The calibration document: what past runs of unchanged code taught about the noise of one machine.
 
-Owns the values and the checks that a schema cannot express. `judge.calibration` derives figures
+Owns the values and the checks that a schema cannot express. `judge.times.calibration` derives figures
 from them.
 """
 

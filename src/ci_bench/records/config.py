@@ -1,6 +1,6 @@
 """The configuration as one frozen value: suites, run options, and the policy with its thresholds and severities.
 
-Reading it from files and flags is the business of `ci_bench.config`.
+Reading it from files and flags is the business of `ci_bench.configuration.config`.
 """
 
 import re

@@ -2,7 +2,7 @@
 
 Those are the cases of a plugin, whose plan is the tree's code, and of an entry whose plan reads files of the tree. Who plans them
 there is held to what is declared (`planning`), and who judges results elsewhere has nothing else to hold them to
-(`judge.binding`).
+(`judge.policy.binding`).
 """
 
 from collections.abc import Sequence

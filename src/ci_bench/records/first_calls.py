@@ -17,7 +17,10 @@ class FirstCall:
     words: Mapping[str, str] = field(default_factory=dict)
     """Forms and digests by subject, compared as text."""
     sketches: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Projections of all tensors of a kind (`suites.first_calls`), in order; their distance is that of the tensors."""
+    """Projections of all tensors of a kind, in order; their distance is that of the tensors.
+
+    See `suites.shared.worker.first_calls`.
+    """
     slack: float = 0.0
     """Allowed error of a sketch, as a share of its size."""
 

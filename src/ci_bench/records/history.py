@@ -1,7 +1,7 @@
 """The history document: what runs of one branch measured, one number for each metric and run.
 
 Owns the values and the checks that a schema cannot express. One run's record and a pack of many
-runs are documents of the same kind. `ci_bench.history` stores records, `judge.trend` analyses them.
+runs are documents of the same kind. `ci_bench.history` stores records, `judge.times.trend` analyses them.
 """
 
 from collections.abc import Hashable, Iterator, Mapping

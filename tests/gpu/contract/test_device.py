@@ -1,6 +1,6 @@
 """What the engine takes for granted of a CUDA device, tried on whichever is there: a card, or the simulated one.
 
-The simulated card has to keep the same contract (`tests/engine/test_simulated_device.py` runs this file on it), so that the first
+The simulated card has to keep the same contract (`tests/runner/test_simulated_device.py` runs this file on it), so that the first
 run on a real card tells where it was simulated wrongly. Times are given to a fifth: this is no benchmark.
 """
 
@@ -12,10 +12,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ci_bench.engine.timing.cuda_clock import CudaClock, capture, make_flush  # noqa: E402 - needs torch
-from ci_bench.engine.timing.sampling import make_clock  # noqa: E402 - likewise
-from ci_bench.gpus import vendors  # noqa: E402 - likewise
+from ci_bench.host.gpus import vendors  # noqa: E402 - likewise
 from ci_bench.records.config import RunOptions  # noqa: E402 - likewise
+from ci_bench.worker.cuda_clock import CudaClock, capture, make_flush  # noqa: E402 - needs torch
+from ci_bench.worker.sampling import make_clock  # noqa: E402 - likewise
 
 pytestmark = [
     pytest.mark.gpu,

@@ -6,13 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ci_bench import pipeline, planning
-from ci_bench.engine.runner import Engine
-from ci_bench.engine.trees.sides import Side, caller_environment
+from ci_bench.checkouts.sides import Side, caller_environment
+from ci_bench.commands import pipeline
 from ci_bench.records.comparison import BaselineMode, Comparison
 from ci_bench.records.config import Config, Policy, RunOptions, Sampling, SuiteEntry
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import CaseResult, Metric, Results, SideName, Status
+from ci_bench.runner import planning
+from ci_bench.runner.runner import Engine
 
 QUICK = RunOptions(device="cpu", launches=1, blocks=2, sample_s=0.001, warmup_s=0.05, stage_timeout_s=60, sampling=Sampling.FIXED)
 

@@ -11,11 +11,11 @@ from command_builders import QUICK, judge, measure, measure_here, verdicts
 from ci_bench.errors import BadConfig
 from ci_bench.records.config import Policy
 from ci_bench.records.results import Outcome, SideName, Status
-from ci_bench.suites.base import find_metrics
 from ci_bench.suites.command import INSTRUCTIONS
 from ci_bench.suites.command.counting import NotCounted, count, read_callgrind, read_perf
 from ci_bench.suites.command.options import Counting, parse
 from ci_bench.suites.command.process import Place
+from ci_bench.suites.contract import find_metrics
 
 ENTRY = {"name": "work", "command": ["true"]}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from command_builders import QUICK, measure_here
 
-from ci_bench.config import load_config
+from ci_bench.configuration.config import load_config
 from ci_bench.records.results import Status
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "command.yml"

@@ -11,7 +11,7 @@ from ci_bench.cli import main
 from ci_bench.formats.series import Unreadable
 from ci_bench.formats.training_log import read
 from ci_bench.judge.compare import compare
-from ci_bench.judge.parity import learning_of
+from ci_bench.judge.parity.verdict import learning_of
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.config import Policy
 from ci_bench.records.metrics import STEP_TIME

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from ci_bench.config import load_config
+from ci_bench.configuration.config import load_config
 from ci_bench.errors import BadConfig
 from ci_bench.formats import catalogue
 from ci_bench.records.documents import Kind, schema
 from ci_bench.records.results import Better
-from ci_bench.suites.base import Context, StageKind
 from ci_bench.suites.command.options import Options, Rule, parse
 from ci_bench.suites.command.plan import SUITE
 from ci_bench.suites.command.run import open_workload
+from ci_bench.suites.contract import Context, StageKind
 
 
 def plan(**entry):

@@ -7,10 +7,10 @@ import sys
 import time
 
 import pytest
-from processes import is_alive
 
 from ci_bench.suites.command import process
 from ci_bench.suites.command.process import CommandFailed, Place, arguments, find_cause, peak_bytes, run
+from processes import is_alive
 
 PYTHON = sys.executable
 

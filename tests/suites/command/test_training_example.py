@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from command_builders import QUICK, judge, measure, step_time
 
-from ci_bench.config import load_config
+from ci_bench.configuration.config import load_config
 from ci_bench.records.results import Results, SideName, Status
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "training"

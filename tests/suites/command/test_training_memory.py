@@ -10,7 +10,7 @@ from command_builders import measure_here
 import ci_bench
 from ci_bench.formats.series import Unreadable
 from ci_bench.formats.training_log import read
-from ci_bench.judge.metrics import by_memory
+from ci_bench.judge.times.metrics import by_memory
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.results import Status
 from ci_bench.suites.command import ALLOCATED_GROWTH, stepping, training

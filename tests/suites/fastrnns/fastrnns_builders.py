@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from ci_bench.records.results import Case, Check
-from ci_bench.suites.base import Context
+from ci_bench.suites.contract import Context
 from ci_bench.suites.fastrnns.options import CompileMode, Job, Options, parse_entry
 from ci_bench.suites.fastrnns.plan import SUITE
 from ci_bench.suites.fastrnns.reference import Observed

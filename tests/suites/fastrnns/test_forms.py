@@ -9,7 +9,7 @@ import torch
 from fastrnns_builders import SMALL, make_case, make_job, open_case, verified
 
 from ci_bench.records.results import Outcome
-from ci_bench.suites.base import Unsupported
+from ci_bench.suites.contract import Unsupported
 from ci_bench.suites.fastrnns import networks, run
 from ci_bench.suites.fastrnns.networks import Lazy, require_torchscript, translated
 from ci_bench.suites.fastrnns.options import CompileMode, Executor, Fuser
@@ -61,7 +61,7 @@ def test_a_torch_without_torchscript_skips_its_forms_alone(monkeypatch, name):
 def test_torchscript_that_is_switched_off_is_no_eager_loop_by_another_name():
     script = (
         "from ci_bench.suites.fastrnns.networks import require_torchscript\n"
-        "from ci_bench.suites.base import Unsupported\n"
+        "from ci_bench.suites.contract import Unsupported\n"
         "try:\n    require_torchscript()\nexcept Unsupported as reason:\n    print(reason)\n"
     )
     done = subprocess.run(

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ci_bench.records.results import Outcome
-from ci_bench.suites.base import no_mark
+from ci_bench.suites.contract import no_mark
 from ci_bench.suites.fastrnns import networks, residual
 from ci_bench.suites.fastrnns.cells import gated, lstm_cell
 from ci_bench.suites.fastrnns.networks import Network

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from ci_bench.config import load_config
+from ci_bench.configuration.config import load_config
 from ci_bench.errors import BadConfig
 from ci_bench.records.documents import Kind, schema
 from ci_bench.suites.fastrnns.options import ENUMS, CompileMode, Options, parse_entry

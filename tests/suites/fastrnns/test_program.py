@@ -4,10 +4,10 @@ import pytest
 import torch
 from fastrnns_builders import make_case, open_case
 
-from ci_bench.engine.timing.sampling import make_clock
-from ci_bench.suites.base import Compiler, no_mark
+from ci_bench.suites.contract import Compiler, no_mark
 from ci_bench.suites.fastrnns.program import SETTLING_ROUNDS
 from ci_bench.suites.fastrnns.variants import VARIANTS, Form
+from ci_bench.worker.sampling import make_clock
 
 pytestmark = pytest.mark.engine
 

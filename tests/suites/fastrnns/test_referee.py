@@ -8,7 +8,7 @@ from fastrnns_builders import make_case, open_case
 from refereeing import referee_checks
 
 from ci_bench.records.results import Outcome
-from ci_bench.suites.base import Context
+from ci_bench.suites.contract import Context
 from ci_bench.suites.fastrnns import run
 
 pytestmark = pytest.mark.engine

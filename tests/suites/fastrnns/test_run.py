@@ -9,7 +9,7 @@ from fastrnns_builders import IMAGES, make_case, make_job, open_case, verified
 from torch import nn
 
 from ci_bench.records.results import Outcome
-from ci_bench.suites.base import Evidence, Unsupported, no_mark
+from ci_bench.suites.contract import Evidence, Unsupported, no_mark
 from ci_bench.suites.fastrnns.residual import CLASSES, build_resnet
 from ci_bench.suites.fastrnns.variants import VARIANTS, Form, Task
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ci_bench.records.results import Case, Check
-from ci_bench.suites.base import Computed, Context, Evidence
+from ci_bench.suites.contract import Computed, Context, Evidence
 from ci_bench.suites.functions.plan import Functions
 
 HEAD = "import torch\nimport ci_bench\n"

@@ -9,10 +9,10 @@ import yaml
 from functions_builders import write
 
 from ci_bench import cli
+from ci_bench.command_line.settings import Measuring
 from ci_bench.commands.inputs import command_again
-from ci_bench.config import function_entries, load_config
+from ci_bench.configuration.config import function_entries, load_config
 from ci_bench.errors import ExitCode
-from ci_bench.settings import Measuring
 
 LITERAL = """
     from pathlib import Path

@@ -6,8 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ci_bench.suites.freshness import Fresh  # noqa: E402 - needs torch
 from ci_bench.suites.functions.drawing import Draw, Drawing, Given  # noqa: E402 - likewise
+from ci_bench.suites.shared.worker.freshness import Fresh  # noqa: E402 - needs torch
 
 pytestmark = pytest.mark.engine
 REAL = Given(shape=(3, 4), dtype=torch.bfloat16, device="cpu", drawn_on="cpu")

@@ -9,9 +9,9 @@ pytest.importorskip("torch")
 
 from functions_builders import context
 
-from ci_bench.config import load_config
+from ci_bench.configuration.config import load_config
 from ci_bench.records.results import Outcome
-from ci_bench.suites.base import find_suite
+from ci_bench.suites.contract import find_suite
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "kernels"
 

@@ -6,9 +6,10 @@ torch = pytest.importorskip("torch")
 
 from functions_builders import agrees, evidence  # noqa: E402
 
-from ci_bench.engine.outputs.comparing import Files, compare  # noqa: E402
-from ci_bench.engine.outputs.keeping import FILE, Keeper, Keeping  # noqa: E402
+from ci_bench.processes.messages import Keeping, OutputFiles  # noqa: E402
 from ci_bench.records.results import Outcome  # noqa: E402
+from ci_bench.worker.comparing import compare  # noqa: E402
+from ci_bench.worker.keeping import FILE, Keeper  # noqa: E402
 
 pytestmark = pytest.mark.engine
 
@@ -73,7 +74,7 @@ def beside(tree, base, head, **form):
         evidence(tree, ALONE.format(mine=mine, **form), keep=keeper.keep)
         records.append(keeper.record)
         paths.append(str(folder / FILE))
-    files = Files(base=paths[0], base_digest=records[0].file, head=paths[1], head_digest=records[1].file)
+    files = OutputFiles(base=paths[0], base_digest=records[0].file, head=paths[1], head_digest=records[1].file)
     return compare(files, base=records[0].digest)
 
 

@@ -4,7 +4,7 @@ import pytest
 from functions_builders import ids, plan, write
 
 from ci_bench.errors import BadConfig
-from ci_bench.suites.base import StageKind, find_suite, plans_from_tree
+from ci_bench.suites.contract import StageKind, find_suite, plans_from_tree
 from ci_bench.suites.functions.grids import as_json, label_of
 from ci_bench.suites.functions.plan import Functions, must_be_imported
 

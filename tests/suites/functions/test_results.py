@@ -20,7 +20,7 @@ from ci_bench.records.results import Outcome  # noqa: E402
 from ci_bench.suites.functions import results  # noqa: E402
 from ci_bench.suites.functions.drawing import BadBenchmark  # noqa: E402
 from ci_bench.suites.functions.results import named_outputs  # noqa: E402
-from ci_bench.suites.numerics import FP32_EPSILON, agree  # noqa: E402
+from ci_bench.suites.shared.worker.numerics import FP32_EPSILON, agree  # noqa: E402
 
 pytestmark = pytest.mark.engine
 

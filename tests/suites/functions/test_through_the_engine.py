@@ -82,7 +82,7 @@ def test_a_benchmark_is_measured_verified_and_refereed_and_taken_down_as_often_a
 
 REPLACES_THE_RULE = """
     from ci_bench.records.results import Outcome
-    from ci_bench.suites import numerics
+    from ci_bench.suites.shared.worker import numerics
     from ci_bench.suites.functions import verify
 
     def agree(*_, **__):

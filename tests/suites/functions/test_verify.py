@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from functions_builders import agrees, context, evidence, plan, write  # noqa: E402
 
 from ci_bench.records.results import Better, Outcome, Unit  # noqa: E402
-from ci_bench.suites.base import no_mark  # noqa: E402
+from ci_bench.suites.contract import no_mark  # noqa: E402
 from ci_bench.suites.functions import verify  # noqa: E402
 from ci_bench.suites.functions.drawing import BadBenchmark  # noqa: E402
 from ci_bench.suites.functions.run import open_workload  # noqa: E402

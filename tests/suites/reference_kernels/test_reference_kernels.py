@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ci_bench.records.results import Outcome  # noqa: E402
-from ci_bench.suites.base import Context, no_mark  # noqa: E402
+from ci_bench.suites.contract import Context, no_mark  # noqa: E402
 from ci_bench.suites.reference_kernels.plan import SUITE, WORK  # noqa: E402
 from ci_bench.suites.reference_kernels.run import KernelProgram, open_workload  # noqa: E402
 

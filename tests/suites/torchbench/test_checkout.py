@@ -8,7 +8,7 @@ import pytest
 from checkout_builders import write_checkout
 from torchbench_builders import QUICK, opened, word
 
-from ci_bench.suites.base import Unsupported
+from ci_bench.suites.contract import Unsupported
 from ci_bench.suites.torchbench.plan import SUITE
 from ci_bench.suites.torchbench.status import ModelFailed
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from torchbench_builders import context, opened
 
-from ci_bench.engine.outputs.comparing import ClaimFiles, judge
-from ci_bench.engine.outputs.keeping import Claimer
 from ci_bench.records.results import Outcome
-from ci_bench.suites import numerics
+from ci_bench.suites.shared.worker import numerics
+from ci_bench.worker.comparing import ClaimFiles, judge
+from ci_bench.worker.keeping import Claimer
 
 pytestmark = pytest.mark.engine
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ci_bench.suites.digests import WORD, WORDS
+from ci_bench.suites.shared.worker.digests import WORD, WORDS
 from ci_bench.suites.torchbench import snapshot, timed
 from ci_bench.suites.torchbench.snapshot import digests_of
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 from torchbench_builders import accuracy, checks_of, opened, own, word
 
-from ci_bench.engine.timing.compilation import CompileCounter
 from ci_bench.errors import BadConfig
 from ci_bench.records.results import Outcome
-from ci_bench.suites.base import Unsupported, no_mark
-from ci_bench.suites.marks import shape_marks
-from ci_bench.suites.sizes import DynamicShapes
+from ci_bench.suites.contract import Unsupported, no_mark
+from ci_bench.suites.shared.planning.sizes import DynamicShapes
+from ci_bench.suites.shared.worker.marks import shape_marks
 from ci_bench.suites.torchbench.options import parse
 from ci_bench.suites.torchbench.plan import SUITE
+from ci_bench.worker.compilation import CompileCounter
 
 pytestmark = pytest.mark.engine
 

@@ -18,10 +18,10 @@ from torchbench_builders import HERE, accuracy, checks_of, context, own, verifie
 
 from ci_bench.errors import BadConfig
 from ci_bench.records.results import Outcome
-from ci_bench.suites import experiments
-from ci_bench.suites.arms import Experiment, read_arm
-from ci_bench.suites.base import Unsupported, no_mark
-from ci_bench.suites.experiments import Captured, symbols, varying
+from ci_bench.suites.contract import Unsupported, no_mark
+from ci_bench.suites.shared.planning.arms import Experiment, read_arm
+from ci_bench.suites.shared.worker import experiments
+from ci_bench.suites.shared.worker.experiments import Captured, symbols, varying
 from ci_bench.suites.torchbench import program
 from ci_bench.suites.torchbench.plan import SUITE
 from ci_bench.suites.torchbench.run import open_workload

@@ -8,7 +8,7 @@ import yaml
 
 from ci_bench.records.documents import read_results
 from ci_bench.records.results import Outcome, Status
-from ci_bench.suites.base import Context, Unsupported
+from ci_bench.suites.contract import Context, Unsupported
 from ci_bench.suites.torchbench.plan import SUITE
 from ci_bench.suites.torchbench.run import open_workload
 

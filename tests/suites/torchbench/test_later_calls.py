@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 from torchbench_builders import context, opened, own
 
-from ci_bench.engine.outputs.comparing import Files, compare
-from ci_bench.engine.outputs.keeping import FILE, Keeper, Keeping
+from ci_bench.processes.messages import Keeping, OutputFiles
 from ci_bench.suites.torchbench.run import open_workload
+from ci_bench.worker.comparing import compare
+from ci_bench.worker.keeping import FILE, Keeper
 
 pytestmark = pytest.mark.engine
 
@@ -27,7 +28,7 @@ def kept(folder, model, mode):
 def test_a_later_call_that_is_wrong_is_a_change(tmp_path, mode, head, wrong) -> None:
     base, base_file = kept(tmp_path / "base", "Plain" if head == "Plain" else "WholeWhenCached", mode)
     record, file = kept(tmp_path / "head", head, mode)
-    files = Files(base=str(base_file), base_digest=base.file, head=str(file), head_digest=record.file)
+    files = OutputFiles(base=str(base_file), base_digest=base.file, head=str(file), head_digest=record.file)
     beside = compare(files, base=base.digest)
     changed = [one.name for one in beside.worst if one.wrong]
     assert bool(changed) == wrong, beside

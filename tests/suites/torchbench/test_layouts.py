@@ -7,10 +7,10 @@ torch = pytest.importorskip("torch")
 import ranked_stages  # noqa: E402
 from torchbench_builders import FIXTURES, HERE  # noqa: E402
 
-from ci_bench.engine.process.resident import explain  # noqa: E402
 from ci_bench.errors import BadConfig  # noqa: E402
+from ci_bench.processes.resident import explain  # noqa: E402
 from ci_bench.records.results import Case, Outcome, Status  # noqa: E402
-from ci_bench.suites.base import Evidence  # noqa: E402
+from ci_bench.suites.contract import Evidence  # noqa: E402
 from ci_bench.suites.torchbench.options import parse  # noqa: E402
 from ci_bench.suites.torchbench.plan import SUITE  # noqa: E402
 

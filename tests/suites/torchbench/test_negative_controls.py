@@ -9,7 +9,7 @@ from planted_models import LazySGD
 from torchbench_builders import accuracy, checks_of, opened, own, verified, word
 
 from ci_bench.records.results import Outcome
-from ci_bench.suites.base import Unsupported, no_mark
+from ci_bench.suites.contract import Unsupported, no_mark
 from ci_bench.suites.torchbench import program
 from ci_bench.suites.torchbench.status import ModelFailed, OutOfMemoryError
 

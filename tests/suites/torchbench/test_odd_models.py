@@ -4,7 +4,7 @@ import pytest
 from torchbench_builders import checks_of, context, opened, verified
 
 from ci_bench.records.results import Outcome
-from ci_bench.suites.base import Evidence
+from ci_bench.suites.contract import Evidence
 from ci_bench.suites.torchbench.evidence import _witnessed
 from ci_bench.suites.torchbench.options import parse
 from ci_bench.suites.torchbench.plan import SUITE

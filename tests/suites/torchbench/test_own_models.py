@@ -7,8 +7,8 @@ import pytest
 import torch
 from torchbench_builders import HERE, QUICK, accuracy, opened, own, verified, word
 
-from ci_bench.suites.base import Unsupported, no_mark
-from ci_bench.suites.fp32_precision import effective_precision
+from ci_bench.suites.contract import Unsupported, no_mark
+from ci_bench.suites.shared.worker.fp32_precision import effective_precision
 from ci_bench.suites.torchbench.catalogue import HUGGINGFACE
 from ci_bench.suites.torchbench.status import ModelFailed
 

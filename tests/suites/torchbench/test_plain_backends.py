@@ -9,7 +9,7 @@ import torch
 from torchbench_builders import accuracy, opened, word
 
 from ci_bench.records.results import Outcome
-from ci_bench.suites import randomness
+from ci_bench.suites.shared.worker import randomness
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 

@@ -8,8 +8,8 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torchbench_builders import accuracy, checks_of, opened, own, verified, word
 
 from ci_bench.records.results import Outcome
-from ci_bench.suites.base import Unsupported, no_mark
-from ci_bench.suites.digests import plain_parts
+from ci_bench.suites.contract import Unsupported, no_mark
+from ci_bench.suites.shared.worker.digests import plain_parts
 from ci_bench.suites.torchbench import quantization
 from ci_bench.suites.torchbench.quantization import losses
 from ci_bench.suites.torchbench.snapshot import buffers_of, load_state, parameters_of

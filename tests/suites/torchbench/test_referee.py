@@ -5,8 +5,8 @@ from refereeing import evidence_of_turns, referee_checks
 from torch._dynamo.utils import counters
 from torchbench_builders import context, opened
 
-from ci_bench.engine.timing import referee
 from ci_bench.records.results import Outcome
+from ci_bench.worker import referee
 
 pytestmark = pytest.mark.engine
 
@@ -67,7 +67,7 @@ def test_what_replaces_a_function_that_checks_are_made_with_is_named(monkeypatch
     monkeypatch.setattr(referee, "agree", referee.agree)  # it is put back
     outcome, said = untouched(planted("patching"))["eager"]
     assert outcome is Outcome.FAIL
-    assert "replaced what samples and checks are made with: ci_bench.engine.timing.referee.agree" in said
+    assert "replaced what samples and checks are made with: ci_bench.worker.referee.agree" in said
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "planted_replays:static_outputs"])

@@ -11,8 +11,8 @@ from collections import Counter
 import pytest
 from torchbench_builders import FIXTURES
 
-from ci_bench.suites.arms import Experiment
-from ci_bench.suites.base import find_metrics
+from ci_bench.suites.contract import find_metrics
+from ci_bench.suites.shared.planning.arms import Experiment
 
 ROOT = FIXTURES.parents[1]
 OPTIONS = (FIXTURES / "dynamo_runner_options.txt").read_text().split()

@@ -57,9 +57,9 @@ def test_free_models_still_leave_no_share_empty():
 def test_durations_come_from_earlier_results(tmp_path):
     from dataclasses import replace
 
-    from ci_bench.engine.ledger import _SOUND
     from ci_bench.records.documents import write
     from ci_bench.records.results import CaseResult, Status
+    from ci_bench.runner.ledger import _SOUND
     from ci_bench.suites.torchbench.plan import SUITE
 
     cost = {"mlp": 50.0, "cnn": 10.0, "vit": 20.0, "gnn": 15.0}

@@ -8,8 +8,8 @@ from torchbench_builders import QUICK, checks_of, context, opened, verified, wor
 
 from ci_bench.errors import BadConfig
 from ci_bench.records.results import Outcome
-from ci_bench.suites.base import Compiler, Unsupported, no_mark
-from ci_bench.suites.inductor import COMPILE_ARGUMENTS, MODE_OPTIONS
+from ci_bench.suites.contract import Compiler, Unsupported, no_mark
+from ci_bench.suites.shared.planning.inductor import COMPILE_ARGUMENTS, MODE_OPTIONS
 from ci_bench.suites.torchbench.backends import set_inductor
 from ci_bench.suites.torchbench.catalogue import ZOO
 from ci_bench.suites.torchbench.options import parse

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from ci_bench.records.results import Check
-from ci_bench.suites.base import Context, Evidence
+from ci_bench.suites.contract import Context, Evidence
 from ci_bench.suites.torchbench.plan import SUITE
 from ci_bench.suites.torchbench.run import open_workload
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from training_loss_builders import context
 
-from ci_bench.engine.ledger import merge_parity
-from ci_bench.judge.parity import learning_of
-from ci_bench.judge.parity_over_seeds import starts_differ
+from ci_bench.judge.parity.over_seeds import starts_differ
+from ci_bench.judge.parity.verdict import learning_of
 from ci_bench.records.comparison import Parity, Tier
 from ci_bench.records.results import CaseResult, Role, Status
+from ci_bench.runner.ledger import merge_parity
 from ci_bench.suites.training_loss.plan import SUITE
 from ci_bench.suites.training_loss.run import open_workload
 

@@ -8,9 +8,9 @@ from benchmarks.layout_parity import ENTRY, PIPELINE, Trial, evidence_of, stage_
 
 from benchmarks import layout_parity  # noqa: E402 - after torch was found
 from ci_bench.errors import BadConfig  # noqa: E402
-from ci_bench.judge.parity import parity_findings  # noqa: E402
+from ci_bench.judge.parity.verdict import parity_findings  # noqa: E402
 from ci_bench.records.results import Outcome, Role  # noqa: E402
-from ci_bench.suites.base import StageKind  # noqa: E402
+from ci_bench.suites.contract import StageKind  # noqa: E402
 from ci_bench.suites.training_loss.checkpoints import names_in_whole, put_back, state_of  # noqa: E402
 from ci_bench.suites.training_loss.model_files import BadModel  # noqa: E402
 from ci_bench.suites.training_loss.options import parse  # noqa: E402

@@ -24,21 +24,19 @@ from benchmarks.layout_parity import (  # noqa: E402
     stage_of,
     verify,
 )
-from processes import carrying  # noqa: E402
 from ranked_stages import taken_turns  # noqa: E402
 
 from benchmarks import layout_parity  # noqa: E402 - after torch was found
-from ci_bench.engine.process.protocol import Task  # noqa: E402
-from ci_bench.engine.process.resident import explain  # noqa: E402
-from ci_bench.engine.timing.ranked import fact_of, given_bytes  # noqa: E402
 from ci_bench.errors import BadConfig  # noqa: E402
-from ci_bench.judge.parity import parity_findings  # noqa: E402
+from ci_bench.judge.parity.verdict import parity_findings  # noqa: E402
+from ci_bench.processes.protocol import Task  # noqa: E402
+from ci_bench.processes.resident import explain  # noqa: E402
 from ci_bench.records.comparison import Parity  # noqa: E402
 from ci_bench.records.config import RunOptions  # noqa: E402
 from ci_bench.records.results import Outcome, Role, Status  # noqa: E402
-from ci_bench.suites.base import StageKind  # noqa: E402
-from ci_bench.suites.layouts import Layout  # noqa: E402
-from ci_bench.suites.sharing import alike_draws, differing_parts, drawn_by  # noqa: E402
+from ci_bench.suites.contract import StageKind  # noqa: E402
+from ci_bench.suites.shared.planning.layouts import Layout  # noqa: E402
+from ci_bench.suites.shared.worker.sharing import alike_draws, differing_parts, drawn_by  # noqa: E402
 from ci_bench.suites.training_loss.layouts import (  # noqa: E402
     USUAL_PLAN,
     own_share,
@@ -48,6 +46,8 @@ from ci_bench.suites.training_loss.layouts import (  # noqa: E402
 from ci_bench.suites.training_loss.network import build_model  # noqa: E402
 from ci_bench.suites.training_loss.options import Options, parse  # noqa: E402
 from ci_bench.suites.training_loss.plan import SUITE  # noqa: E402
+from ci_bench.worker.ranked import fact_of, given_bytes  # noqa: E402
+from processes import carrying  # noqa: E402
 
 HUNG_S = 24.0
 """A quarter of it is what ranks wait for each other."""

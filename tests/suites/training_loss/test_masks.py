@@ -8,7 +8,7 @@ import torch
 from training_loss_builders import start_of_model
 
 from ci_bench.records.results import Masks
-from ci_bench.suites.randomness import seed_everything
+from ci_bench.suites.shared.worker.randomness import seed_everything
 from ci_bench.suites.training_loss.masks import DRAWS, Draws, compare_masks, take_draws
 from ci_bench.suites.training_loss.training import build_trainee
 

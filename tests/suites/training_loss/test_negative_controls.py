@@ -13,10 +13,10 @@ import pytest
 import torch
 from training_loss_builders import ARM, anchors_of, evidence, judged, make_bench, start_of_model, stepping, train, write_model
 
-from ci_bench.judge.parity_envelope import LIMIT
+from ci_bench.judge.parity.envelope import LIMIT
 from ci_bench.records.comparison import Parity, Tier
 from ci_bench.records.results import Masks, Role
-from ci_bench.suites.arms import CompiledArm
+from ci_bench.suites.shared.planning.arms import CompiledArm
 from ci_bench.suites.training_loss.corpus import Rows
 from ci_bench.suites.training_loss.options import Model, Precision
 from ci_bench.suites.training_loss.training import build_trainee

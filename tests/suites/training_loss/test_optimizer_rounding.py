@@ -10,9 +10,9 @@ import pytest
 import torch
 from training_loss_builders import context
 
-from ci_bench.judge.parity import parity_findings
+from ci_bench.judge.parity.verdict import parity_findings
 from ci_bench.records.comparison import Parity
-from ci_bench.suites.optimizers import lost_by_correction
+from ci_bench.suites.shared.worker.optimizers import lost_by_correction
 from ci_bench.suites.training_loss import verify
 from ci_bench.suites.training_loss.plan import SUITE
 from ci_bench.suites.training_loss.run import open_workload

@@ -9,7 +9,7 @@ import pytest
 import torch
 from training_loss_builders import start_of_model
 
-from ci_bench.suites.optimizers import MODEL, BadOptimizer
+from ci_bench.suites.shared.worker.optimizers import MODEL, BadOptimizer
 from ci_bench.suites.training_loss import training
 from ci_bench.suites.training_loss.network import build_optimizer
 from ci_bench.suites.training_loss.training import build_trainee

@@ -8,10 +8,10 @@ import torch
 from training_loss_builders import context
 
 from ci_bench.errors import BadConfig
-from ci_bench.judge.parity import parity_findings
+from ci_bench.judge.parity.verdict import parity_findings
 from ci_bench.records.comparison import Parity
 from ci_bench.records.results import Case
-from ci_bench.suites.optimizers import BadOptimizer, make_optimizer
+from ci_bench.suites.shared.worker.optimizers import BadOptimizer, make_optimizer
 from ci_bench.suites.training_loss.corpus import BadData, load_rows
 from ci_bench.suites.training_loss.model_files import BadModel
 from ci_bench.suites.training_loss.network import build_model, build_optimizer

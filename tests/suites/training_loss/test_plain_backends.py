@@ -10,11 +10,11 @@ import pytest
 import torch
 from training_loss_builders import context
 
-from ci_bench.judge.parity import parity_findings
+from ci_bench.judge.parity.verdict import parity_findings
 from ci_bench.records.comparison import Parity, Tier
 from ci_bench.records.results import Masks, Role
-from ci_bench.suites import randomness
-from ci_bench.suites.arms import arm_name
+from ci_bench.suites.shared.planning.arms import arm_name
+from ci_bench.suites.shared.worker import randomness
 from ci_bench.suites.training_loss import verify
 from ci_bench.suites.training_loss.plan import SUITE
 from ci_bench.suites.training_loss.run import open_workload

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from ci_bench.errors import BadConfig
-from ci_bench.suites.base import Cache, StageKind, find_suite
+from ci_bench.suites.contract import Cache, StageKind, find_suite
 from ci_bench.suites.training_loss.options import Options, Precision, parse
 from ci_bench.suites.training_loss.plan import SUITE
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from training_loss_builders import context, make_bench, write_model
 
-from ci_bench.judge.parity import parity_findings
+from ci_bench.judge.parity.verdict import parity_findings
 from ci_bench.records.comparison import Parity
 from ci_bench.records.results import Outcome
-from ci_bench.suites.base import Unsupported, no_mark
+from ci_bench.suites.contract import Unsupported, no_mark
 from ci_bench.suites.training_loss import run
 from ci_bench.suites.training_loss.network import build_model
 from ci_bench.suites.training_loss.options import Precision

@@ -7,11 +7,11 @@ import torch
 import transformers.activations
 from training_loss_builders import context, write_model
 
-from ci_bench.judge.parity import parity_findings
+from ci_bench.judge.parity.verdict import parity_findings
 from ci_bench.records.comparison import Parity
 from ci_bench.records.results import Masks, Outcome, Role
-from ci_bench.suites.arms import RECOMPILES
-from ci_bench.suites.base import no_mark
+from ci_bench.suites.contract import no_mark
+from ci_bench.suites.shared.worker.compiling import RECOMPILES
 from ci_bench.suites.training_loss.plan import SUITE
 from ci_bench.suites.training_loss.run import open_workload
 

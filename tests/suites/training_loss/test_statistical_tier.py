@@ -6,7 +6,7 @@ import pytest
 import torch
 from training_loss_builders import context, judged, train
 
-from ci_bench.judge.parity import parity_findings
+from ci_bench.judge.parity.verdict import parity_findings
 from ci_bench.records.comparison import Parity, Tier
 from ci_bench.records.results import Masks, Role
 from ci_bench.suites.training_loss.plan import SUITE

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from ci_bench.judge.parity import parity_findings
+from ci_bench.judge.parity.verdict import parity_findings
 from ci_bench.records.comparison import ParityFinding
 from ci_bench.records.results import ArmMasks, Masks, ParityEvidence, Role, Trace
-from ci_bench.suites.base import Context
+from ci_bench.suites.contract import Context
 from ci_bench.suites.training_loss.corpus import Rows, load_rows, prepare_rows
 from ci_bench.suites.training_loss.model_files import DATA
 from ci_bench.suites.training_loss.network import State, perturbed, start_state

@@ -4,13 +4,13 @@ import pytest
 import torch
 from transformers_builders import agrees, case, cases, context, options, outcomes, program, tiny, workload
 
-from ci_bench.engine.timing.compilation import CompileCounter
 from ci_bench.errors import BadConfig
 from ci_bench.records.results import Outcome
-from ci_bench.suites.base import Compiler, Unsupported, no_mark
+from ci_bench.suites.contract import Compiler, Unsupported, no_mark
 from ci_bench.suites.transformers.options import parse
 from ci_bench.suites.transformers.plan import SUITE
 from ci_bench.suites.transformers.run import open_workload
+from ci_bench.worker.compilation import CompileCounter
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("fresh_dynamo")]
 

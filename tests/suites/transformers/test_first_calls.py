@@ -6,11 +6,12 @@ import pytest
 from first_calls import differences
 from transformers_builders import case, context, tiny, workload
 
-from ci_bench.engine.outputs.comparing import ClaimFiles, Files, compare, judge
-from ci_bench.engine.outputs.keeping import FILE, Claimer, Keeper, Keeping
+from ci_bench.processes.messages import ClaimFiles, Keeping, OutputFiles
 from ci_bench.records.results import Outcome
-from ci_bench.suites import numerics
+from ci_bench.suites.shared.worker import numerics
 from ci_bench.suites.transformers.run import open_workload
+from ci_bench.worker.comparing import compare, judge
+from ci_bench.worker.keeping import FILE, Claimer, Keeper
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("fresh_dynamo")]
 
@@ -86,7 +87,7 @@ def test_a_later_call_that_is_wrong_is_a_change(tmp_path, monkeypatch, mode, num
         files.append((str(tmp_path / side / FILE), keeper.record))
     (base, theirs), (head, ours) = files
     assert (theirs.digest != ours.digest) == changed
-    beside = compare(Files(base=base, base_digest=theirs.file, head=head, head_digest=ours.file), base=theirs.digest)
+    beside = compare(OutputFiles(base=base, base_digest=theirs.file, head=head, head_digest=ours.file), base=theirs.digest)
     wrong = [error.name for error in beside.worst if error.wrong]
     assert bool(wrong) == changed, beside
 

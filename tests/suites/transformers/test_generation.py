@@ -6,7 +6,7 @@ from transformers import GenerationMixin
 from transformers_builders import agrees, outcomes, program, recipe, steps, tiny, workload
 
 from ci_bench.records.results import Outcome
-from ci_bench.suites.base import Compiler, Unsupported
+from ci_bench.suites.contract import Compiler, Unsupported
 from ci_bench.suites.transformers.generation import require_generation
 from ci_bench.suites.transformers.inputs import Inputs
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from transformers_builders import options, program, recipe, tiny
 
-from ci_bench.suites.base import Unsupported
+from ci_bench.suites.contract import Unsupported
 from ci_bench.suites.transformers.inputs import (
     Inputs,
     arguments_of,

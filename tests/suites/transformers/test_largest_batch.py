@@ -6,7 +6,7 @@ import pytest
 from transformers_builders import case, cases, context, tiny
 
 from ci_bench.errors import BadConfig
-from ci_bench.suites.base import SizeLimits, StageKind
+from ci_bench.suites.contract import SizeLimits, StageKind
 from ci_bench.suites.transformers.options import parse
 from ci_bench.suites.transformers.plan import SUITE
 from ci_bench.suites.transformers.run import open_workload

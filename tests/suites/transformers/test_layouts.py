@@ -9,7 +9,7 @@ from transformers_builders import tiny  # noqa: E402
 
 from ci_bench.errors import BadConfig  # noqa: E402 - after torch was found
 from ci_bench.records.results import Case, Outcome  # noqa: E402
-from ci_bench.suites.base import Evidence  # noqa: E402
+from ci_bench.suites.contract import Evidence  # noqa: E402
 from ci_bench.suites.transformers.options import parse  # noqa: E402
 from ci_bench.suites.transformers.plan import SUITE  # noqa: E402
 

@@ -9,7 +9,7 @@ from transformers.generation.logits_process import TemperatureLogitsWarper, TopK
 from transformers_builders import case, options, program, recipe, steps, tiny, verified, workload
 
 from ci_bench.records.results import Outcome
-from ci_bench.suites.base import Unsupported
+from ci_bench.suites.contract import Unsupported
 from ci_bench.suites.transformers import generation, inputs
 from ci_bench.suites.transformers.inputs import Inputs
 from ci_bench.suites.transformers.options import Sampling, parse

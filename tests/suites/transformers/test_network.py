@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers_builders import ONE_LAYER, options, recipe, tiny
 
-from ci_bench.suites.base import Unsupported
+from ci_bench.suites.contract import Unsupported
 from ci_bench.suites.transformers.network import BadModel, Recipe, find_class, load_config, parameter_counts
 
 pytestmark = pytest.mark.engine

@@ -7,7 +7,7 @@ from torch.nn import functional
 from transformers_builders import agrees, options, outcomes, program, steps, tiny
 
 from ci_bench.records.results import Outcome
-from ci_bench.suites import randomness
+from ci_bench.suites.shared.worker import randomness
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.usefixtures("fresh_dynamo")]
 

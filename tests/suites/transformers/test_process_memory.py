@@ -13,7 +13,7 @@ import torch
 from fake_nvml import FakeNvml
 from transformers_builders import tiny, workload
 
-from ci_bench.suites.base import Context
+from ci_bench.suites.contract import Context
 from ci_bench.suites.transformers import process_memory
 from ci_bench.suites.transformers.process_memory import (
     Timeline,
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.engine
 
 LIMITED = """
 import torch
-from ci_bench.suites.memory_errors import is_out_of_memory
+from ci_bench.suites.shared.worker.memory_errors import is_out_of_memory
 from ci_bench.suites.transformers.process_memory import limit_memory
 torch.set_num_threads(1)
 limit_memory(100_000_000, "cpu")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers_builders import tiny, verified
 
-from ci_bench.suites.roofline import (
+from ci_bench.suites.shared.worker.roofline import (
     DENSE_PEAKS,
     LEAST_READ,
     Work,

@@ -5,10 +5,10 @@ from dataclasses import MISSING, fields
 import pytest
 from jsonschema import Draft202012Validator
 
-from ci_bench.config import load_config
+from ci_bench.configuration.config import load_config
 from ci_bench.errors import BadConfig
 from ci_bench.records.documents import Kind, schema
-from ci_bench.suites.arms import MODES
+from ci_bench.suites.shared.planning.arms import MODES
 from ci_bench.suites.transformers.catalog import PRESETS
 from ci_bench.suites.transformers.options import (
     FIELDS,

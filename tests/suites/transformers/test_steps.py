@@ -9,8 +9,8 @@ from transformers_builders import options, outcomes, program, recipe, steps, tin
 
 from ci_bench.records.metrics import STEP_PARTS
 from ci_bench.records.results import Outcome
-from ci_bench.suites.base import Compiler
-from ci_bench.suites.optimizers import BadOptimizer
+from ci_bench.suites.contract import Compiler
+from ci_bench.suites.shared.worker.optimizers import BadOptimizer
 from ci_bench.suites.transformers import steps as timed_steps
 from ci_bench.suites.transformers.inputs import Inputs
 from ci_bench.suites.transformers.optimizers import Shadow, build_optimizer

@@ -5,7 +5,7 @@ import torch
 from transformers_builders import agrees, outcomes, program, steps, tiny, workload
 
 from ci_bench.records.results import Outcome
-from ci_bench.suites.base import Compiler, Unsupported
+from ci_bench.suites.contract import Compiler, Unsupported
 from ci_bench.suites.transformers.options import Candidate, Mode, Way
 from ci_bench.suites.transformers.translate import (
     Translated,

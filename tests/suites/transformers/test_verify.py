@@ -5,7 +5,7 @@ import torch
 from transformers_builders import agrees, context, program, recipe, tiny, verified, workload
 
 from ci_bench.records.results import Lane, Outcome, Unit
-from ci_bench.suites.base import Unsupported
+from ci_bench.suites.contract import Unsupported
 from ci_bench.suites.transformers import verify
 from ci_bench.suites.transformers.run import open_program
 from ci_bench.suites.transformers.verify import Verifier

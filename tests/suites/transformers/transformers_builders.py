@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from ci_bench.records.results import Case, Check, Outcome
-from ci_bench.suites.base import Context, Evidence
+from ci_bench.suites.contract import Context, Evidence
 from ci_bench.suites.transformers.network import Recipe
 from ci_bench.suites.transformers.options import Options, parse
 from ci_bench.suites.transformers.plan import SUITE

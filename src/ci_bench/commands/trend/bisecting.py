@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from ci_bench.command_line.settings import Bisecting
 from ci_bench.commands.output import say, tell
 from ci_bench.commands.trend.commits import Laboratory, Unbuilt, commit_of, git_here, laboratory
 from ci_bench.errors import BadInput, ExitCode, MeasuringFailed
-from ci_bench.settings import Bisecting
 
 if TYPE_CHECKING:
-    from ci_bench.engine.trees.git import Git
+    from ci_bench.checkouts.git import Git
     from ci_bench.records.comparison import Comparison, Pair
 
 
@@ -147,7 +147,7 @@ def _require_metric(metric: str | None, suites: Sequence[str]) -> None:
     Raises `BadInput`.
     """
     from ci_bench.records.spelling import nearest
-    from ci_bench.suites.base import BUILT_IN, find_metrics
+    from ci_bench.suites.contract import BUILT_IN, find_metrics
 
     known = find_metrics()
     if metric is not None and metric not in known and {*suites} <= {*BUILT_IN} - {"command"}:

@@ -11,20 +11,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ci_bench.command_line.settings import Measuring, Settings
 from ci_bench.commands.bench import Bench
 from ci_bench.commands.inputs import command_again, load_with_suites, noise_folder
 from ci_bench.commands.output import tell
 from ci_bench.errors import CiBenchError, NoBase
-from ci_bench.settings import Measuring, Settings
 
 if TYPE_CHECKING:
-    from ci_bench.engine.trees.git import Git
-    from ci_bench.engine.trees.sides import Side
+    from ci_bench.checkouts.git import Git
+    from ci_bench.checkouts.sides import Side
     from ci_bench.history.alarms import Alarm
-    from ci_bench.noise_floor import NoiseFolder
     from ci_bench.records.comparison import Comparison, Pair
     from ci_bench.records.config import Config
-    from ci_bench.suites.base import Suite
+    from ci_bench.runner.noise_floor import NoiseFolder
+    from ci_bench.suites.contract import Suite
 
 
 _SHORT = 12
@@ -52,9 +52,10 @@ class Laboratory:
 
     def compare(self, base: str, head: str, filters: Sequence[str]) -> "Comparison | Unbuilt":
         """Measure `head` against `base` in turns, until the verdict is settled. Raises `CiBenchError`."""
-        from ci_bench import pipeline, planning
+        from ci_bench.commands import pipeline
         from ci_bench.records.comparison import BaselineMode
         from ci_bench.records.results import SideName, Status
+        from ci_bench.runner import planning
 
         output = self.output / f"{base[:_SHORT]}-{head[:_SHORT]}"
         plan = planning.plan(self.config, filters, self.find)
@@ -81,9 +82,9 @@ class Laboratory:
 
     @contextmanager
     def _sides(self, base: str, head: str, output: Path) -> "Iterator[Sequence[Side]]":
-        from ci_bench.engine.process.launch import make_folder
-        from ci_bench.engine.trees.checkout import borrow, open_checkout
-        from ci_bench.engine.trees.paired import Place, paired_sides
+        from ci_bench.checkouts.checkout import borrow, open_checkout
+        from ci_bench.checkouts.paired import Place, paired_sides
+        from ci_bench.processes.launch import make_folder
 
         checkout = open_checkout(self.here, self.environ)
         setup = self.config.setup
@@ -128,7 +129,7 @@ def laboratory(settings: Measuring) -> Laboratory:
 
 def git_here(settings: Settings) -> "Git":
     """git, in the repository of the folder that the command was started in. Raises `BadCheckout`."""
-    from ci_bench.engine.trees.checkout import open_checkout
+    from ci_bench.checkouts.checkout import open_checkout
 
     return open_checkout(settings.here, settings.environ).git
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ci_bench import __version__
+from ci_bench.command_line.settings import Trend
 from ci_bench.commands.inputs import load, results_path
 from ci_bench.commands.output import say, tell
 from ci_bench.errors import BadDocument, BadInput, ExitCode, GitHubMissing
-from ci_bench.settings import Trend
 
 if TYPE_CHECKING:
     from ci_bench.github.artifacts import Artifact
@@ -64,7 +64,7 @@ def _is_ours(artifact: "Artifact", repository: int | None, branch: str) -> bool:
 
 
 def _history(members: Mapping[str, bytes]) -> "History":
-    from ci_bench.judge.calibration import fingerprint
+    from ci_bench.judge.times.calibration import fingerprint
     from ci_bench.records import documents
 
     if EXPORT not in members:
@@ -84,7 +84,7 @@ def imported(path: Path) -> "History":
     from ci_bench.formats.catalogue import MAX_BYTES, decode
     from ci_bench.formats.github_action_benchmark import read_action_history
     from ci_bench.formats.series import Unreadable
-    from ci_bench.judge.calibration import fingerprint
+    from ci_bench.judge.times.calibration import fingerprint
     from ci_bench.records import documents
 
     try:
@@ -228,9 +228,9 @@ def _tell_github(settings: Trend, alarms: "Sequence[Alarm]", code: ExitCode) -> 
 
 def page(settings: Trend) -> int:
     """Write the trend page."""
+    from ci_bench.commands.page_assets import page_assets
     from ci_bench.history.alarms import alarms_of
     from ci_bench.history.page import Sheet, render
-    from ci_bench.page_assets import page_assets
     from ci_bench.records import documents
 
     config = load(settings)
@@ -322,7 +322,7 @@ def open_store(settings: Trend) -> "Store":
             message = "--remote needs --branch NAME, the branch that holds the history"
             raise BadInput(message)
         return FolderStore(settings.store)
-    from ci_bench.engine.trees.checkout import open_checkout
+    from ci_bench.checkouts.checkout import open_checkout
 
     git = open_checkout(settings.here, settings.environ).git
     return BranchStore(git=git, name=repository_of(git, settings.branch), remote=settings.remote)

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ci_bench.accepting import read_accepted
-from ci_bench.engine.trees.git import Git
+from ci_bench.checkouts.git import Git
+from ci_bench.command_line.settings import Trend
+from ci_bench.configuration.accepting import read_accepted
 from ci_bench.errors import BadAcceptance, GitFailed
 from ci_bench.records.acceptance import Accepted, AcceptedChange, Direction
 from ci_bench.records.config import Severity, fits
 from ci_bench.records.documents import ACCEPTED_FILE
 from ci_bench.records.results import Better
-from ci_bench.settings import Trend
 
 if TYPE_CHECKING:
     from ci_bench.history.alarms import Alarm

@@ -3,7 +3,7 @@
 They come from GitHub's records and the base branch's configuration.
 
 The configuration is planned here; no code of the tree is run for it, and no torch is needed.
-`judge.binding` compares results with the outcome. A run without a verdict is never green. A run
+`judge.policy.binding` compares results with the outcome. A run without a verdict is never green. A run
 that waits for approval, or that was skipped, is not reported: a required check continues to wait.
 One that was cancelled, and one whose pull request is closed or has moved on, ends its check as
 `cancelled`, which lets nothing pass and blames no one. docs/internals/outcomes.md has the table.
@@ -23,8 +23,8 @@ from ci_bench.github.context import Context
 from ci_bench.github.pulls import NoPullRequest, PullRequest
 
 if TYPE_CHECKING:
-    from ci_bench.judge.binding import Commits, Expected
-    from ci_bench.judge.policy import Scope
+    from ci_bench.judge.policy.binding import Commits, Expected
+    from ci_bench.judge.policy.rules import Scope
     from ci_bench.records.acceptance import Acceptance
     from ci_bench.records.config import Config, Policy
     from ci_bench.records.declarations import Declaration
@@ -129,10 +129,10 @@ class Expecting:
 
         Raises `GitHubFailed`, and `BadConfig` if planning fails.
         """
-        from ci_bench import planning
-        from ci_bench.judge.binding import Expected
+        from ci_bench.judge.policy.binding import Expected
         from ci_bench.records.config import Machine
         from ci_bench.records.results import WorkflowRun
+        from ci_bench.runner import planning
 
         config, context = self.config, self.publishing.context
         cases, foreign = plan_here(config)
@@ -156,7 +156,7 @@ class Expecting:
         The workflow that reports on another run, or answers a request, is the default branch's; a pull request's own job can set
         any flag.
         """
-        from ci_bench.judge import binding
+        from ci_bench.judge.policy import binding
 
         found, settings, config = binding.scope(head, expected, base), self.publishing.settings, self.config
         said = {"base": config.base, "baseline_branch": self.publishing.base_branch}
@@ -171,7 +171,7 @@ class Expecting:
 
     def _head(self, commit: str | None) -> "Commits":
         """The measured commit, or GitHub's test merge of it: a commit of the base branch with it, in this order."""
-        from ci_bench.judge.binding import Commits
+        from ci_bench.judge.policy.binding import Commits
 
         context, branch = self.publishing.context, self.publishing.base_branch
         sha, for_pull = context.head.sha, isinstance(self.publishing.pull, PullRequest) or context.is_for_pull_request
@@ -215,7 +215,7 @@ class Expecting:
 
         For a run on request, `answer-request` chose it by the same rules. So the results have no say.
         """
-        from ci_bench.judge.binding import BASE, Commits
+        from ci_bench.judge.policy.binding import BASE, Commits
         from ci_bench.records.config import Rule, Severity
 
         commit, context = head.source.commit, self.publishing.context
@@ -227,7 +227,7 @@ class Expecting:
 
     def base_of(self, commit: str, machine: MeasuredMachine, *, named: str | None = None) -> "Commits":
         """Return the base commits of a head: of `named`, of what the configuration names, or of head's history."""
-        from ci_bench.judge.binding import Commits
+        from ci_bench.judge.policy.binding import Commits
 
         context, named = self.publishing.context, named or self.config.base
         try:
@@ -242,11 +242,11 @@ class Expecting:
             return Commits(accepted=(), words=f"GitHub does not report which commit it should be: {error}")
 
     def _of_head(self, commit: str) -> "Commits":
-        """Return the base that `engine.trees.bases` chooses.
+        """Return the base that `checkouts.bases` chooses.
 
         That is head's first parent on the target branch, else where head left it.
         """
-        from ci_bench.judge.binding import Commits
+        from ci_bench.judge.policy.binding import Commits
 
         publishing = self.publishing
         for_pull = isinstance(publishing.pull, PullRequest) or publishing.context.is_for_pull_request
@@ -265,7 +265,7 @@ class Expecting:
 
     def _named(self, name: str, commit: str, machine: MeasuredMachine) -> "Commits":
         """The commit of a name; of a branch any commit that it had since head left it, as it may have moved while measuring."""
-        from ci_bench.judge.binding import Commits
+        from ci_bench.judge.policy.binding import Commits
 
         client, (left, dots, right) = self.publishing.client, name.partition("...")
         if dots:
@@ -283,8 +283,8 @@ def plan_here(config: "Config") -> "tuple[tuple[Case, ...], tuple[Declaration, .
 
     It reads no local file: its origin would be unknown.
     """
-    from ci_bench import planning
-    from ci_bench.suites.base import plans_from_tree
+    from ci_bench.runner import planning
+    from ci_bench.suites.contract import plans_from_tree
 
     entries = tuple(zip(config.entries, planning.declarations(config), strict=True))
     of_tree = [plans_from_tree(entry.suite, entry.options) for entry, _ in entries]

@@ -122,7 +122,7 @@ def _entries(
     publishing: PublishContext, ref: str | None, number: int | None, named: str
 ) -> "tuple[list[AcceptedChange], list[str]]":
     """The entries of a branch or commit for a pull request, and why the file cannot be read."""
-    from ci_bench.accepting import read_accepted
+    from ci_bench.configuration.accepting import read_accepted
 
     content = fetch_file(publishing, ref, _path(publishing))
     if content is None:
@@ -178,7 +178,7 @@ def _commands(judged: Judged, number: int | None) -> Iterator[str]:
 
 
 def _of_findings(findings: "Iterable[Finding]", cases: "dict[str, CaseComparison]", number: int | None) -> Iterator[str]:
-    from ci_bench.judge.accepting import suggested
+    from ci_bench.judge.policy.accepting import suggested
     from ci_bench.records.config import Severity
 
     for finding in findings:

@@ -23,8 +23,8 @@ from ci_bench.commands.trusted.machine_results import (
 from ci_bench.errors import BadDocument, CiBenchError, ExitCode, MeasuringFailed, OtherResults
 
 if TYPE_CHECKING:
+    from ci_bench.commands.pipeline import Baseline
     from ci_bench.commands.trusted.expecting import Expecting
-    from ci_bench.pipeline import Baseline
     from ci_bench.records.comparison import Comparison, RunVerdict
     from ci_bench.records.results import Results
 
@@ -134,8 +134,8 @@ def _judge(
     machine: MeasuredMachine, expecting: "Expecting", output: Path, find_base: Callable[[], "Baseline"] | None
 ) -> "tuple[Comparison, str | None]":
     """The comparison, and why it may be of something else."""
-    from ci_bench import pipeline
-    from ci_bench.judge import binding
+    from ci_bench.commands import pipeline
+    from ci_bench.judge.policy import binding
     from ci_bench.records import documents
     from ci_bench.records.faults import capped
 
@@ -165,7 +165,7 @@ def _judge(
 
 def _own_base(machine: MeasuredMachine, head: "Results") -> "Baseline":
     """The base side that was measured with head, in one run: against one of another moment, times are judged less finely."""
-    from ci_bench.pipeline import Baseline
+    from ci_bench.commands.pipeline import Baseline
     from ci_bench.records.comparison import BaselineMode
 
     path = machine.folder / BASE_RESULTS

@@ -13,13 +13,13 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ci_bench.command_line.settings import Publishing
 from ci_bench.commands.inputs import OUTCOME
 from ci_bench.commands.output import say, tell
 from ci_bench.commands.trusted import comment_text
 from ci_bench.commands.trusted.judging import Judged, JudgedMachine, judge_machine
 from ci_bench.commands.trusted.machine_results import RESULTS
 from ci_bench.errors import CiBenchError, ExitCode, GitHubFailed
-from ci_bench.settings import Publishing
 
 if TYPE_CHECKING:
     from ci_bench.commands.trusted.expecting import Halt, Pulls

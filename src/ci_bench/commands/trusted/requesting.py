@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ci_bench.command_line.settings import Publishing
 from ci_bench.commands.output import tell
 from ci_bench.commands.trusted import sources
 from ci_bench.commands.trusted.expecting import Expecting, plan_here
@@ -26,7 +27,6 @@ from ci_bench.commands.trusted.machine_results import (
 from ci_bench.commands.trusted.publishing import append_outputs, client_of, defusing
 from ci_bench.commands.trusted.sources import PublishContext, fetch_file
 from ci_bench.errors import CiBenchError, ExitCode, GitHubFailed
-from ci_bench.settings import Publishing
 
 if TYPE_CHECKING:
     from ci_bench.github.artifacts import Artifact
@@ -222,7 +222,7 @@ def _is_of(run: "Record", pull: "Record", source: int) -> bool:
 
 def starts_on_pushes(workflow: bytes) -> bool:
     """Return whether a workflow file starts a run for each push to a pull request."""
-    from ci_bench.config import parse
+    from ci_bench.configuration.config import parse
 
     value = parse(workflow.decode("utf-8-sig", "replace")).value
     events = value.get("on") if isinstance(value, dict) else None

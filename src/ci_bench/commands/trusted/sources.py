@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from ci_bench.command_line.settings import Publishing
 from ci_bench.commands.inputs import read_baseline
 from ci_bench.commands.trusted.machine_results import DOCUMENTS, RESULTS, MeasuredMachine, complaint_about, unpack, write_bytes
 from ci_bench.errors import BadConfig, BadDocument, BadInput, GitHubFailed, GitHubMissing, MeasuringFailed
@@ -20,10 +21,9 @@ from ci_bench.github.client import Client
 from ci_bench.github.commits import branch_point
 from ci_bench.github.context import Context
 from ci_bench.github.pulls import NoPullRequest, PullRequest
-from ci_bench.settings import Publishing
 
 if TYPE_CHECKING:
-    from ci_bench.pipeline import Baseline
+    from ci_bench.commands.pipeline import Baseline
     from ci_bench.records.config import Config
 
 _LIKELY = ("ci-bench.yml", "ci-bench.yaml", ".ci-bench.yml", ".ci-bench.yaml", "cibench.yml", ".github/ci-bench.yml")
@@ -240,8 +240,8 @@ def fetch_file(publishing: PublishContext, ref: str | None, path: str | None = N
 
 def _read_config(path: Path | None) -> "Config":
     """Read a configuration whose suites may be plugins that are not installed here: only what measures needs those."""
-    from ci_bench.config import load_config, parse
-    from ci_bench.suites.base import BUILT_IN
+    from ci_bench.configuration.config import load_config, parse
+    from ci_bench.suites.contract import BUILT_IN
 
     if path is None or not path.exists():
         return load_config(path)
@@ -253,7 +253,7 @@ def _read_config(path: Path | None) -> "Config":
 
 def baseline_finder(publishing: PublishContext) -> "Callable[[MeasuredMachine], Baseline] | None":
     """Return a search for a machine's baseline; `None` if it is the machine's own base side."""
-    from ci_bench.pipeline import Baseline
+    from ci_bench.commands.pipeline import Baseline
     from ci_bench.records import documents
     from ci_bench.records.comparison import BaselineMode
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ci_bench.suites.base import NotMeasured
 from ci_bench.suites.command import INSTRUCTIONS
 from ci_bench.suites.command.options import Counting
 from ci_bench.suites.command.process import Place, run
+from ci_bench.suites.contract import NotMeasured
 
 RUNS = 2
 REPEATS = (INSTRUCTIONS.threshold or 0.0) / 2

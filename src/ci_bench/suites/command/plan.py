@@ -10,9 +10,9 @@ from typing import Any
 
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
-from ci_bench.suites.base import Stage, StageKind
 from ci_bench.suites.command.options import Options, parse
-from ci_bench.suites.own_code import of_commands
+from ci_bench.suites.contract import Stage, StageKind
+from ci_bench.suites.shared.planning.own_code import of_commands
 
 MEMORY_LAUNCHES = (0, 1)
 """Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""

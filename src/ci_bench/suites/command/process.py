@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ci_bench.records.results import Status
-from ci_bench.suites.base import NotMeasured
 from ci_bench.suites.command.leftovers import Ended, printable, watch
 from ci_bench.suites.command.options import Command
+from ci_bench.suites.contract import NotMeasured
 
 MOST_OUTPUT_BYTES = 1 << 28
 TAIL_BYTES = 2000

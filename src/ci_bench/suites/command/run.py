@@ -13,7 +13,6 @@ from pathlib import Path
 from ci_bench.formats.training_log import Log
 from ci_bench.records.metrics import PEAK_RSS, STEP_TIME
 from ci_bench.records.results import Case, Check, Fact, Lane, Launch, Metric, Outcome, Role
-from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program
 from ci_bench.suites.command import INSTRUCTIONS, training
 from ci_bench.suites.command.counting import Count, NotCounted, count
 from ci_bench.suites.command.leftovers import WATCH_S, Ended, leftovers_check
@@ -21,6 +20,7 @@ from ci_bench.suites.command.options import OUTPUT_VARIABLE, PLACE, STDOUT, Coun
 from ci_bench.suites.command.outputs import Output, find_losses, read_losses, read_output
 from ci_bench.suites.command.process import Place, arguments, peak_bytes, run
 from ci_bench.suites.command.selecting import BadOutput, Selection, select
+from ci_bench.suites.contract import Compiler, Context, Evidence, Mark, Part, Program
 
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 """Read by OpenMP, torch, MKL, OpenBLAS and numexpr, and by torchrun for its processes."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from ci_bench.formats.importing import LONGEST_TITLE, metric_name, metric_of
 from ci_bench.formats.series import Absent, Reading, Series, Unreadable
 from ci_bench.records.results import Better, Metric
-from ci_bench.suites.base import NotMeasured
 from ci_bench.suites.command.options import Rule
+from ci_bench.suites.contract import NotMeasured
 
 SHOWN = 8
 

@@ -30,7 +30,7 @@ from ci_bench.records.results import (
 )
 from ci_bench.suites.command import ALLOCATED_GROWTH
 from ci_bench.suites.command.selecting import BadOutput
-from ci_bench.suites.growth import growth
+from ci_bench.suites.shared.worker.growth import growth
 
 ROUNDING_VARIABLE = "CI_BENCH_ROUNDING"
 """The number of a run's environment, from 1: programs may shake their own numbers by it."""

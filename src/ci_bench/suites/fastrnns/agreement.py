@@ -1,4 +1,4 @@
-"""Agreement of an arm with its reference, by the rule that all suites share (`suites.numerics`).
+"""Agreement of an arm with its reference, by the rule that all suites share (`suites.shared.worker.numerics`).
 
 The truth is the reference in double precision. The reference itself, in the case's number format,
 shows the effect of rounding: from its plain start, from starts that are shaken by one rounding,
@@ -22,13 +22,13 @@ import torch
 from torch import Tensor
 
 from ci_bench.records.results import Outcome
-from ci_bench.suites.base import Computed
-from ci_bench.suites.digests import digest, digests
+from ci_bench.suites.contract import Computed
 from ci_bench.suites.fastrnns.initial_state import Given, draw
 from ci_bench.suites.fastrnns.networks import Network, build_network
 from ci_bench.suites.fastrnns.options import Dtype, Job
 from ci_bench.suites.fastrnns.reference import GRADIENT, Observed, Reference, observe, plain_lstm, plain_network
-from ci_bench.suites.numerics import agree, jolt_of, shaken
+from ci_bench.suites.shared.worker.digests import digest, digests
+from ci_bench.suites.shared.worker.numerics import agree, jolt_of, shaken
 
 ROUNDING: Mapping[Dtype, float] = {
     Dtype.FLOAT64: 2.0**-53,

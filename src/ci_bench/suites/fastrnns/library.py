@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import rnn
 
-from ci_bench.suites.arms import CompiledArm, compiled
 from ci_bench.suites.fastrnns.initial_state import Given
 from ci_bench.suites.fastrnns.options import Job, Options
 from ci_bench.suites.fastrnns.variants import Form, Task
+from ci_bench.suites.shared.planning.arms import CompiledArm
+from ci_bench.suites.shared.worker.compiling import compiled
 
 Outputs = tuple[Tensor, tuple[Tensor, ...]]
 """The tensor at which the gradient enters, and the final states."""

@@ -20,8 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils import rnn
 
-from ci_bench.suites.arms import CompiledArm, compiled
-from ci_bench.suites.base import Unsupported
+from ci_bench.suites.contract import Unsupported
 from ci_bench.suites.fastrnns import library
 from ci_bench.suites.fastrnns.cells import gated, lstm_cell
 from ci_bench.suites.fastrnns.initial_state import Given
@@ -30,6 +29,8 @@ from ci_bench.suites.fastrnns.options import Job
 from ci_bench.suites.fastrnns.residual import build_resnet
 from ci_bench.suites.fastrnns.structures import STRUCTURES, Structure, sequences_apart, stacked
 from ci_bench.suites.fastrnns.variants import Form, Task
+from ci_bench.suites.shared.planning.arms import CompiledArm
+from ci_bench.suites.shared.worker.compiling import compiled
 
 Function = Callable[..., Any]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
-from ci_bench.suites.arms import CompiledArm, read_arm
 from ci_bench.suites.fastrnns.variants import VARIANTS, Form, Task, Variant
+from ci_bench.suites.shared.planning.arms import CompiledArm, read_arm
 
 DEFAULT_GROUPS = ("cnns", "rnns")
 

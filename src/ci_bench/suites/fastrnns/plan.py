@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 from ci_bench.errors import BadConfig
 from ci_bench.records.metrics import DEVICE_TIME, STEP_PARTS, STEP_TIME
 from ci_bench.records.results import Case, Due
-from ci_bench.suites.arms import INDUCTOR, Experiment, compiled_backends, listed_arms
-from ci_bench.suites.base import COMPILING, Cache, Stage, StageKind
+from ci_bench.suites.contract import COMPILING, Cache, Stage, StageKind
 from ci_bench.suites.fastrnns.options import CompileMode, Entry, Job, Options, honoured, parse_entry, parse_job
 from ci_bench.suites.fastrnns.variants import Form, Task, Variant, chosen, compiled_form, reference_of
+from ci_bench.suites.shared.planning.arms import INDUCTOR, Experiment, compiled_backends, listed_arms
 
 MEMORY_LAUNCHES = (0, 1)
 """Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""

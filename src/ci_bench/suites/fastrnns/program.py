@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ci_bench.records.results import Check, Outcome
-from ci_bench.suites.base import Compiler, Mark, Part, no_mark
+from ci_bench.suites.contract import Compiler, Mark, Part, no_mark
 from ci_bench.suites.fastrnns.agreement import rounding_of
 from ci_bench.suites.fastrnns.initial_state import Given
 from ci_bench.suites.fastrnns.library import Outputs
@@ -20,8 +20,8 @@ from ci_bench.suites.fastrnns.networks import Network
 from ci_bench.suites.fastrnns.options import Job
 from ci_bench.suites.fastrnns.plan import BACKWARD, FORWARD
 from ci_bench.suites.fastrnns.variants import Form
-from ci_bench.suites.freshness import GRADIENTS, WEIGHTS, State, part_of, prepared_write
-from ci_bench.suites.numerics import shaken as shake
+from ci_bench.suites.shared.worker.freshness import GRADIENTS, WEIGHTS, State, part_of, prepared_write
+from ci_bench.suites.shared.worker.numerics import shaken as shake
 
 SETTLING_ROUNDS = 4
 """More than the profiling executor needs: it profiles, then optimises, first the forward graph and then the backward graph."""

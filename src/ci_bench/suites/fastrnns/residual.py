@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ci_bench.suites.base import Unsupported
+from ci_bench.suites.contract import Unsupported
 from ci_bench.suites.fastrnns.options import CnnLibrary, Options
 from ci_bench.suites.fastrnns.variants import Task
 

@@ -15,8 +15,7 @@ import torch
 
 from ci_bench.records.first_calls import FirstCall
 from ci_bench.records.results import Case, Check, Fact, Outcome
-from ci_bench.suites.arms import allow_compilations, without_cuda_graphs
-from ci_bench.suites.base import Context, Evidence, Program, Unsupported, no_mark
+from ci_bench.suites.contract import Context, Evidence, Program, Unsupported, no_mark
 from ci_bench.suites.fastrnns.agreement import Expected, Verdict, as_computed, check_masks, compare, expect, rnn_computed
 from ci_bench.suites.fastrnns.initial_state import Given, draw
 from ci_bench.suites.fastrnns.networks import Network, build_network, require_torchscript
@@ -24,8 +23,10 @@ from ci_bench.suites.fastrnns.options import Executor, Fuser, Job, Options, pars
 from ci_bench.suites.fastrnns.program import TimedProgram
 from ci_bench.suites.fastrnns.reference import observe, reference_for
 from ci_bench.suites.fastrnns.variants import VARIANTS, Form, Task
-from ci_bench.suites.first_calls import read_call, read_start, verified
-from ci_bench.suites.fp32_precision import set_fp32_precision
+from ci_bench.suites.shared.planning.arms import without_cuda_graphs
+from ci_bench.suites.shared.worker.compiling import allow_compilations
+from ci_bench.suites.shared.worker.first_calls import read_call, read_start, verified
+from ci_bench.suites.shared.worker.fp32_precision import set_fp32_precision
 
 Setting = tuple[str, bool | int]
 """The name of a private function of torch, and its argument."""

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ci_bench.suites.digests import checksum
-from ci_bench.suites.freshness import part_of, prepared_write, set_aside
 from ci_bench.suites.functions.declaring import Benchmark, building
 from ci_bench.suites.functions.drawing import BadBenchmark, Draw, Drawing, Given
 from ci_bench.suites.functions.results import differentiable, named_outputs, plain_tensors
-from ci_bench.suites.randomness import generator_states, moved, seed_everything, step_seed
-from ci_bench.suites.roundings import watch_roundings
+from ci_bench.suites.shared.worker.digests import checksum
+from ci_bench.suites.shared.worker.freshness import part_of, prepared_write, set_aside
+from ci_bench.suites.shared.worker.randomness import generator_states, moved, seed_everything, step_seed
+from ci_bench.suites.shared.worker.roundings import watch_roundings
 
 CALL = 1
 """The place of a call's seed, behind that of building."""

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ci_bench.suites.base import NotMeasured
-from ci_bench.suites.freshness import HALVES
+from ci_bench.suites.contract import NotMeasured
 from ci_bench.suites.functions.recording import Recorded, recorded
-from ci_bench.suites.numerics import shaken
-from ci_bench.suites.randomness import step_seed
+from ci_bench.suites.shared.worker.freshness import HALVES
+from ci_bench.suites.shared.worker.numerics import shaken
+from ci_bench.suites.shared.worker.randomness import step_seed
 
 DTYPES = {
     "fp64": torch.float64,

@@ -37,7 +37,7 @@ COLLECTORS: Mapping[Format, Callable[[str, ModuleType], tuple[Collected, ...]]] 
 class ByImport(Functions):
     """The suite in the process that imports its files.
 
-    It is a separate process, since code of the tree runs in it (`suites.planner`).
+    It is a separate process, since code of the tree runs in it (`suites.shared.planning.planner`).
     """
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 from ci_bench.errors import BadConfig, NothingInTree
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
-from ci_bench.suites.base import Stage, StageKind
+from ci_bench.suites.contract import Stage, StageKind
 from ci_bench.suites.functions import literal
 from ci_bench.suites.functions.bodies import digest_of
 from ci_bench.suites.functions.collecting.recognising import RECOGNISED, recognise

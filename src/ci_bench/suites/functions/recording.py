@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ci_bench.formats.units import interpret
 from ci_bench.records.metrics import RECORDED
 from ci_bench.records.results import Better, Lane, Launch, Metric, Unit
-from ci_bench.suites.base import NotMeasured
+from ci_bench.suites.contract import NotMeasured
 
 NAME = re.compile(r"[a-z0-9_]{1,50}")
 USUAL = {Unit.SECONDS: Better.LOWER, Unit.BYTES: Better.LOWER, Unit.JOULES: Better.LOWER, Unit.PER_SECOND: Better.HIGHER}

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ci_bench.errors import BadConfig
 from ci_bench.records.results import Case, Check
-from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part
+from ci_bench.suites.contract import Compiler, Context, Evidence, Mark, Part
 from ci_bench.suites.functions.building import Built
 from ci_bench.suites.functions.collecting.collected import Collected
 from ci_bench.suites.functions.declaring import Benchmark
@@ -23,8 +23,8 @@ from ci_bench.suites.functions.grids import points
 from ci_bench.suites.functions.importing import benchmarks
 from ci_bench.suites.functions.plan import BACKWARD, FORWARD
 from ci_bench.suites.functions.verify import Bench, epsilon_of, verify_arms, verify_followed
-from ci_bench.suites.numerics import JOLTED, jolt_of
-from ci_bench.suites.roundings import watch_roundings
+from ci_bench.suites.shared.worker.numerics import JOLTED, jolt_of
+from ci_bench.suites.shared.worker.roundings import watch_roundings
 
 
 def open_workload(case: Case, context: Context) -> "FunctionWorkload":

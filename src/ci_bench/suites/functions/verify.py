@@ -1,6 +1,6 @@
 """Agreement of each provider with the reference, by the rule of all suites, before timing.
 
-The rule is `suites.numerics`. The truth is the reference on inputs in double precision, if it takes
+The rule is `suites.shared.worker.numerics`. The truth is the reference on inputs in double precision, if it takes
 them. The reference on inputs that are shaken by one rounding, and in fp32 by harder ones, shows the
 effect of rounding. Each arm, the reference too, is checked twice: on the prepared inputs, and after
 other values are written into their memory, for which nothing was built. So results that were
@@ -19,22 +19,22 @@ from torch import Tensor
 
 from ci_bench.records.first_calls import FirstCall
 from ci_bench.records.results import Check, Fact, Outcome
-from ci_bench.suites.arms import allow_compilations
-from ci_bench.suites.base import Claim, Computed, Evidence, claim_nothing
-from ci_bench.suites.digests import digest
-from ci_bench.suites.draws import SEEDS, Draws, apart_on_average, drawn_alike, moved_by_seeds, told_apart
-from ci_bench.suites.first_calls import read_call, read_start, verified
-from ci_bench.suites.freshness import HALVES
+from ci_bench.suites.contract import Claim, Computed, Evidence, claim_nothing
 from ci_bench.suites.functions.building import Built, build
 from ci_bench.suites.functions.collecting.collected import Collected, placed
 from ci_bench.suites.functions.declaring import Benchmark
 from ci_bench.suites.functions.drawing import BadBenchmark, Draw, Drawing, Given
 from ci_bench.suites.functions.plan import AGREES
 from ci_bench.suites.functions.recording import Recorded, metrics_of
-from ci_bench.suites.later_calls import alike, off_as_much, with_later_calls
-from ci_bench.suites.numerics import FP32_EPSILON, Agreement, agree, agree_coarsely, jolt_of
-from ci_bench.suites.roofline import peak_facts
-from ci_bench.suites.roundings import Roundings, watch_roundings
+from ci_bench.suites.shared.worker.compiling import allow_compilations
+from ci_bench.suites.shared.worker.digests import digest
+from ci_bench.suites.shared.worker.draws import SEEDS, Draws, apart_on_average, drawn_alike, moved_by_seeds, told_apart
+from ci_bench.suites.shared.worker.first_calls import read_call, read_start, verified
+from ci_bench.suites.shared.worker.freshness import HALVES
+from ci_bench.suites.shared.worker.later_calls import alike, off_as_much, with_later_calls
+from ci_bench.suites.shared.worker.numerics import FP32_EPSILON, Agreement, agree, agree_coarsely, jolt_of
+from ci_bench.suites.shared.worker.roofline import peak_facts
+from ci_bench.suites.shared.worker.roundings import Roundings, watch_roundings
 
 FRESH = "fresh"
 SHAKES = 2

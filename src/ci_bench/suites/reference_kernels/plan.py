@@ -5,7 +5,7 @@ from typing import Any
 
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
-from ci_bench.suites.base import Stage, StageKind
+from ci_bench.suites.contract import Stage, StageKind
 
 ARM = "eager"
 WORK = ("matmul", "dispatch", "copy")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 
 from ci_bench.records.results import Case, Check, Outcome
-from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program
+from ci_bench.suites.contract import Compiler, Context, Evidence, Mark, Part, Program
 from ci_bench.suites.reference_kernels.plan import ARM
 
 Work = Callable[[], torch.Tensor]

@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
-from ci_bench.suites.arms import CompiledArm, compiled, fail_beyond_limit
-from ci_bench.suites.fp32_precision import set_fp32_precision
-from ci_bench.suites.sizes import DynamicShapes
+from ci_bench.suites.shared.planning.arms import CompiledArm
+from ci_bench.suites.shared.planning.sizes import DynamicShapes
+from ci_bench.suites.shared.worker.compiling import compiled, fail_beyond_limit
+from ci_bench.suites.shared.worker.fp32_precision import set_fp32_precision
 from ci_bench.suites.torchbench.options import Options, Precision
 
 

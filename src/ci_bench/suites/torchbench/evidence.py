@@ -22,17 +22,17 @@ from torch import Tensor
 
 from ci_bench.records.first_calls import FirstCall
 from ci_bench.records.results import Check, Fact, Lane, Launch, Metric, Outcome
-from ci_bench.suites.arms import CompiledArm, Experiment
-from ci_bench.suites.base import Claim, Computed, Context, Evidence, Unsupported, no_mark
-from ci_bench.suites.coverage import coverage_of
-from ci_bench.suites.digests import digest, digests, plain_parts
-from ci_bench.suites.draws import without_dropout
-from ci_bench.suites.experiments import Package
-from ci_bench.suites.first_calls import held_to, read_call, verified
-from ci_bench.suites.later_calls import with_later_calls
-from ci_bench.suites.numerics import Yardstick, yardstick_of
-from ci_bench.suites.roofline import Work, count_work, uncounted_facts, work_facts
-from ci_bench.suites.sharing import really_compiled
+from ci_bench.suites.contract import Claim, Computed, Context, Evidence, Unsupported, no_mark
+from ci_bench.suites.shared.planning.arms import CompiledArm, Experiment
+from ci_bench.suites.shared.worker.coverage import coverage_of
+from ci_bench.suites.shared.worker.digests import digest, digests, plain_parts
+from ci_bench.suites.shared.worker.draws import without_dropout
+from ci_bench.suites.shared.worker.experiments import Package
+from ci_bench.suites.shared.worker.first_calls import held_to, read_call, verified
+from ci_bench.suites.shared.worker.later_calls import with_later_calls
+from ci_bench.suites.shared.worker.numerics import Yardstick, yardstick_of
+from ci_bench.suites.shared.worker.roofline import Work, count_work, uncounted_facts, work_facts
+from ci_bench.suites.shared.worker.sharing import really_compiled
 from ci_bench.suites.torchbench import COVERAGE_OPS, COVERAGE_TIME, GRAPH_CALLS, OPS_IN_GRAPHS, OPS_RUN, PACKAGE_SIZE
 from ci_bench.suites.torchbench.options import REFERENCE_ARM, Mode, Options, Precision, Source
 from ci_bench.suites.torchbench.program import Ready

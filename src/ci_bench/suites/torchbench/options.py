@@ -10,10 +10,10 @@ from enum import StrEnum
 from typing import Any
 
 from ci_bench.records.metrics import STEP_PARTS
-from ci_bench.suites.arms import CompiledArm, read_arm
-from ci_bench.suites.base import SizeLimits
-from ci_bench.suites.layouts import Layout, read_layout
-from ci_bench.suites.sizes import VARIES, Axis, DynamicShapes
+from ci_bench.suites.contract import SizeLimits
+from ci_bench.suites.shared.planning.arms import CompiledArm, read_arm
+from ci_bench.suites.shared.planning.layouts import Layout, read_layout
+from ci_bench.suites.shared.planning.sizes import VARIES, Axis, DynamicShapes
 
 REFERENCE_ARM = "eager"
 QUANTIZATION_LOSS = "quantization_loss"

@@ -18,11 +18,19 @@ from ci_bench.records.documents import read_results
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.records.spelling import nearest
-from ci_bench.suites.arms import MAKE_FILES, PACKAGE, CompiledArm, Experiment, arm_name, compiled_backends, listed_arms
-from ci_bench.suites.base import COMPILING, Cache, Stage, StageKind
-from ci_bench.suites.inductor import option_faults
-from ci_bench.suites.layouts import IMPORTED, counts_of, shared_models, shared_stages
-from ci_bench.suites.sizes import Size, check_dynamic, limits_of
+from ci_bench.suites.contract import COMPILING, Cache, Stage, StageKind
+from ci_bench.suites.shared.planning.arms import (
+    MAKE_FILES,
+    PACKAGE,
+    CompiledArm,
+    Experiment,
+    arm_name,
+    compiled_backends,
+    listed_arms,
+)
+from ci_bench.suites.shared.planning.inductor import option_faults
+from ci_bench.suites.shared.planning.layouts import IMPORTED, counts_of, shared_models, shared_stages
+from ci_bench.suites.shared.planning.sizes import Size, check_dynamic, limits_of
 from ci_bench.suites.torchbench import COMPILED_AUTOGRAD, catalogue
 from ci_bench.suites.torchbench.options import (
     QUANTIZATION_LOSS,

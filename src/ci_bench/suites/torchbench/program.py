@@ -16,13 +16,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ci_bench.suites.arms import CompiledArm, compile_arguments
-from ci_bench.suites.base import Mark, Part, Unsupported
-from ci_bench.suites.casts import cast_module, in_type, real_parts, rounded_buffers
-from ci_bench.suites.experiments import Captured, captures, require_forward
-from ci_bench.suites.fp32_precision import set_fp32_precision
-from ci_bench.suites.marks import MarkShapes, marked, shape_marks
-from ci_bench.suites.optimizers import SMALLEST_EPS, make_optimizer
+from ci_bench.suites.contract import Mark, Part, Unsupported
+from ci_bench.suites.shared.planning.arms import CompiledArm
+from ci_bench.suites.shared.worker.casts import cast_module, in_type, real_parts, rounded_buffers
+from ci_bench.suites.shared.worker.compiling import compile_arguments
+from ci_bench.suites.shared.worker.experiments import Captured, captures, require_forward
+from ci_bench.suites.shared.worker.fp32_precision import set_fp32_precision
+from ci_bench.suites.shared.worker.marks import MarkShapes, marked, shape_marks
+from ci_bench.suites.shared.worker.optimizers import SMALLEST_EPS, make_optimizer
 from ci_bench.suites.torchbench.backends import make_compiler
 from ci_bench.suites.torchbench.options import TRAINING_PARTS, Mode, Options, Precision, Scope
 from ci_bench.suites.torchbench.snapshot import buffers_of, leaves_of, load_state, parameters_of

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ci_bench.records.results import Check, Fact, Outcome
-from ci_bench.suites.base import Unsupported, no_mark
-from ci_bench.suites.randomness import seed_everything
+from ci_bench.suites.contract import Unsupported, no_mark
+from ci_bench.suites.shared.worker.randomness import seed_everything
 from ci_bench.suites.torchbench.options import QUANTIZATION_LOSS, Options, Precision
 from ci_bench.suites.torchbench.program import Ready
 from ci_bench.suites.torchbench.snapshot import Leaves, take

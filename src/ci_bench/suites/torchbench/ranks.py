@@ -15,15 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from ci_bench.records.results import Check
-from ci_bench.suites.arms import CompiledArm
-from ci_bench.suites.base import Compiler, Mark, Ranks, Unsupported, no_mark
-from ci_bench.suites.batch_parts import Found, Part, Together, combined
-from ci_bench.suites.ddp_modes import optimizing_ddp
-from ci_bench.suites.draws import drop_nothing, without_dropout
-from ci_bench.suites.freshness import BUFFERS, OPTIMIZER, WEIGHTS, State, left_by_training
-from ci_bench.suites.layouts import Layout
-from ci_bench.suites.randomness import seed_everything, seed_step
-from ci_bench.suites.sharing import (
+from ci_bench.suites.contract import Compiler, Mark, Ranks, Unsupported, no_mark
+from ci_bench.suites.shared.planning.arms import CompiledArm
+from ci_bench.suites.shared.planning.layouts import Layout
+from ci_bench.suites.shared.worker.batch_parts import Found, Part, Together, combined
+from ci_bench.suites.shared.worker.ddp_modes import optimizing_ddp
+from ci_bench.suites.shared.worker.draws import drop_nothing, without_dropout
+from ci_bench.suites.shared.worker.freshness import BUFFERS, OPTIMIZER, WEIGHTS, State, left_by_training
+from ci_bench.suites.shared.worker.randomness import seed_everything, seed_step
+from ci_bench.suites.shared.worker.sharing import (
     begin_from,
     forget_graphs,
     looked_for_alike_masks,

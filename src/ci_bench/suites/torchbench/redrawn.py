@@ -3,7 +3,7 @@
 A candidate may be right although it disagrees step by step on a model that draws random numbers. It
 is right under three conditions. Most tensors that seeds move are not eager's own (its masks are
 others). Without dropout it agrees by the rule of numbers. Over seeds it is indistinguishable from
-eager (`suites.draws`). A model that cannot run without random numbers is unknown, never passed.
+eager (`suites.shared.worker.draws`). A model that cannot run without random numbers is unknown, never passed.
 """
 
 from collections.abc import Callable
@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from ci_bench.records.results import Outcome
-from ci_bench.suites.arms import CompiledArm
-from ci_bench.suites.draws import (
+from ci_bench.suites.shared.planning.arms import CompiledArm
+from ci_bench.suites.shared.worker.draws import (
     SEEDS,
     Draws,
     drawn_alike,

@@ -15,12 +15,13 @@ from torch.nn.parameter import is_lazy
 
 from ci_bench.errors import BadConfig
 from ci_bench.records.results import Case
-from ci_bench.suites.arms import CompiledArm, backend_of, without_cuda_graphs
-from ci_bench.suites.base import Context, Evidence, Program, Unsupported, no_mark
-from ci_bench.suites.batch_parts import OWN_MASKS, Found, read_found
-from ci_bench.suites.layouts import Layout
-from ci_bench.suites.randomness import seed_everything
-from ci_bench.suites.torch_errors import LAZY
+from ci_bench.suites.contract import Context, Evidence, Program, Unsupported, no_mark
+from ci_bench.suites.shared.planning.arms import CompiledArm, without_cuda_graphs
+from ci_bench.suites.shared.planning.layouts import Layout
+from ci_bench.suites.shared.worker.batch_parts import OWN_MASKS, Found, read_found
+from ci_bench.suites.shared.worker.compiling import backend_of
+from ci_bench.suites.shared.worker.randomness import seed_everything
+from ci_bench.suites.shared.worker.torch_errors import LAZY
 from ci_bench.suites.torchbench.backends import set_up_torch
 from ci_bench.suites.torchbench.evidence import accuracy_evidence, shared_evidence
 from ci_bench.suites.torchbench.options import REFERENCE_ARM, Options, Precision, parse

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from ci_bench.suites.base import no_mark
-from ci_bench.suites.digests import checksum
-from ci_bench.suites.freshness import HALVES
+from ci_bench.suites.contract import no_mark
+from ci_bench.suites.shared.worker.digests import checksum
+from ci_bench.suites.shared.worker.freshness import HALVES
 from ci_bench.suites.torchbench.program import Ready, Result
 from ci_bench.suites.torchbench.sources.loaded import Sample
 

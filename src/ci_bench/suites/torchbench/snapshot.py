@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ci_bench.suites.digests import checksum, plain_parts
+from ci_bench.suites.shared.worker.digests import checksum, plain_parts
 
 MAX_DEPTH, MAX_OBJECT_DEPTH = 20, 5
 Leaves = dict[str, Tensor]

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 
-from ci_bench.suites.base import Unsupported
-from ci_bench.suites.memory_errors import is_out_of_memory
-from ci_bench.suites.torch_errors import with_cause
+from ci_bench.suites.contract import Unsupported
+from ci_bench.suites.shared.worker.memory_errors import is_out_of_memory
+from ci_bench.suites.shared.worker.torch_errors import with_cause
 
 
 class Word(StrEnum):

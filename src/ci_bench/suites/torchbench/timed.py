@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ci_bench.records.results import Check, Outcome
-from ci_bench.suites.base import Compiler, Mark, Part, Unsupported, no_mark
-from ci_bench.suites.casts import real_parts
-from ci_bench.suites.digests import plain_parts
-from ci_bench.suites.freshness import (
+from ci_bench.suites.contract import Compiler, Mark, Part, Unsupported, no_mark
+from ci_bench.suites.shared.worker.casts import real_parts
+from ci_bench.suites.shared.worker.digests import plain_parts
+from ci_bench.suites.shared.worker.freshness import (
     Fresh,
     State,
     altered,
@@ -27,10 +27,10 @@ from ci_bench.suites.freshness import (
     read_state,
     write_state,
 )
-from ci_bench.suites.memory_errors import is_out_of_memory
-from ci_bench.suites.optimizers import longest_memory
-from ci_bench.suites.randomness import seed_step
-from ci_bench.suites.sharing import local_part
+from ci_bench.suites.shared.worker.memory_errors import is_out_of_memory
+from ci_bench.suites.shared.worker.optimizers import longest_memory
+from ci_bench.suites.shared.worker.randomness import seed_step
+from ci_bench.suites.shared.worker.sharing import local_part
 from ci_bench.suites.torchbench import COMPILED_AUTOGRAD
 from ci_bench.suites.torchbench.options import REFERENCE_ARM, Mode, Options
 from ci_bench.suites.torchbench.program import Ready, Result

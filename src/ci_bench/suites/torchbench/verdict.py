@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from ci_bench.records.results import Outcome
-from ci_bench.suites.base import Computed
-from ci_bench.suites.casts import real_parts
-from ci_bench.suites.numerics import (
+from ci_bench.suites.contract import Computed
+from ci_bench.suites.shared.worker.casts import real_parts
+from ci_bench.suites.shared.worker.numerics import (
     Deviation,
     Measurement,
     Yardstick,
@@ -32,7 +32,7 @@ from ci_bench.suites.numerics import (
     unverifiable,
     yardstick_of,
 )
-from ci_bench.suites.optimizers import longest_memory
+from ci_bench.suites.shared.worker.optimizers import longest_memory
 from ci_bench.suites.torchbench.options import Options
 from ci_bench.suites.torchbench.snapshot import Leaves, Snapshot
 from ci_bench.suites.torchbench.status import Word

@@ -33,12 +33,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ci_bench.suites.casts import in_type, real_parts
-from ci_bench.suites.first_calls import read_start
-from ci_bench.suites.freshness import HALVES
-from ci_bench.suites.numerics import FP32_EPSILON, jolt_of, shaken
-from ci_bench.suites.optimizers import names_of, same_in_fp64, updates_by_known_gradients
-from ci_bench.suites.randomness import generator_states, moved, seed_everything, seed_step
+from ci_bench.suites.shared.worker.casts import in_type, real_parts
+from ci_bench.suites.shared.worker.first_calls import read_start
+from ci_bench.suites.shared.worker.freshness import HALVES
+from ci_bench.suites.shared.worker.numerics import FP32_EPSILON, jolt_of, shaken
+from ci_bench.suites.shared.worker.optimizers import names_of, same_in_fp64, updates_by_known_gradients
+from ci_bench.suites.shared.worker.randomness import generator_states, moved, seed_everything, seed_step
+from ci_bench.suites.shared.worker.user_code import is_import_path
 from ci_bench.suites.torchbench.options import Mode, Options
 from ci_bench.suites.torchbench.program import Ready, build_optimizer
 from ci_bench.suites.torchbench.samples import half_blank, inputs_of, rows_of, take_step
@@ -55,7 +56,6 @@ from ci_bench.suites.torchbench.snapshot import (
 )
 from ci_bench.suites.torchbench.sources.loaded import Sample
 from ci_bench.suites.torchbench.status import Word, worded
-from ci_bench.suites.user_code import is_import_path
 
 MOST_DEPTH = 8
 INTERNAL = frozenset(vars(nn.Module())) - {"training"}

@@ -15,10 +15,10 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
-from ci_bench.suites.base import Ranks
+from ci_bench.suites.contract import Ranks
+from ci_bench.suites.shared.worker.user_code import load_named
 from ci_bench.suites.training_loss.model_files import BadModel
 from ci_bench.suites.training_loss.options import Checkpointing
-from ci_bench.suites.user_code import load_named
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from ci_bench.suites.shared.worker.user_code import load_named
 from ci_bench.suites.training_loss.model_files import (
     DATA,
     BadModel,
@@ -24,7 +25,6 @@ from ci_bench.suites.training_loss.model_files import (
     stored_path,
 )
 from ci_bench.suites.training_loss.options import EMBEDDED, Dataset, Options, looks_local
-from ci_bench.suites.user_code import load_named
 
 BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 RELATIVE = "give its path relative to the folder where the run starts"

@@ -16,10 +16,8 @@ import torch.distributed
 from torch import Tensor, nn
 
 from ci_bench.records.results import RankSeries
-from ci_bench.suites.arms import kept_apart
-from ci_bench.suites.base import Ranks
-from ci_bench.suites.ddp_modes import optimizing_ddp
-from ci_bench.suites.layouts import (
+from ci_bench.suites.contract import Ranks
+from ci_bench.suites.shared.planning.layouts import (
     DDP,
     FSDP,
     FSDP_TENSOR,
@@ -29,11 +27,13 @@ from ci_bench.suites.layouts import (
     TENSOR,
     Layout,
 )
-from ci_bench.suites.sharing import drawn_by, fully_sharded, gathered, mesh_of, replicated, seed_apart, unsharded
+from ci_bench.suites.shared.worker.compiling import kept_apart
+from ci_bench.suites.shared.worker.ddp_modes import optimizing_ddp
+from ci_bench.suites.shared.worker.sharing import drawn_by, fully_sharded, gathered, mesh_of, replicated, seed_apart, unsharded
+from ci_bench.suites.shared.worker.user_code import load_named, resolve_backend
 from ci_bench.suites.training_loss.corpus import Batch
 from ci_bench.suites.training_loss.model_files import BadModel
 from ci_bench.suites.training_loss.network import State
-from ci_bench.suites.user_code import load_named, resolve_backend
 
 USUAL_PLAN = {
     "*.attention.output.dense": "rowwise",

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ci_bench.records.results import ArmMasks, Masks
-from ci_bench.suites.randomness import States, generator_states, moved, seed_step
+from ci_bench.suites.shared.worker.randomness import States, generator_states, moved, seed_step
 from ci_bench.suites.training_loss.corpus import Batch
 from ci_bench.suites.training_loss.network import State
 from ci_bench.suites.training_loss.training import Trainee

@@ -10,11 +10,11 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor, nn
 
-from ci_bench.suites.casts import cast_module, real_parts
-from ci_bench.suites.optimizers import make_optimizer
+from ci_bench.suites.shared.worker.casts import cast_module, real_parts
+from ci_bench.suites.shared.worker.optimizers import make_optimizer
+from ci_bench.suites.shared.worker.user_code import load_named
 from ci_bench.suites.training_loss.model_files import BadModel, reading_files, stored_path
 from ci_bench.suites.training_loss.options import EMBEDDED, Options, Precision
-from ci_bench.suites.user_code import load_named
 
 State = dict[str, Tensor]
 POSITION_TABLES = ("position_embeddings", "embed_positions", "positions_embed", "wpe")

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ci_bench.suites.arms import CompiledArm, read_arm
-from ci_bench.suites.layouts import Layout, read_layout
+from ci_bench.suites.shared.planning.arms import CompiledArm, read_arm
+from ci_bench.suites.shared.planning.layouts import Layout, read_layout
 
 EMBEDDED = "embedded"
 REFERENCE_ARM = "eager"

@@ -8,9 +8,9 @@ from ci_bench.errors import BadConfig
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.records.spelling import meant
-from ci_bench.suites.arms import Experiment, compiled_backends, listed_arms
-from ci_bench.suites.base import COMPILING, Cache, HubModel, Stage, StageKind
-from ci_bench.suites.layouts import (
+from ci_bench.suites.contract import COMPILING, Cache, HubModel, Stage, StageKind
+from ci_bench.suites.shared.planning.arms import Experiment, compiled_backends, listed_arms
+from ci_bench.suites.shared.planning.layouts import (
     LAYOUTS,
     ONE_FORWARD_ONE_BACKWARD,
     PAIR,

@@ -14,17 +14,18 @@ import torch
 from torch import Tensor
 
 from ci_bench.records.results import Case, Check, Fact, Outcome, Role
-from ci_bench.suites.arms import allow_compilations, backend_of, without_cuda_graphs
-from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program, Ranks, Unsupported
-from ci_bench.suites.casts import rounded_buffers
-from ci_bench.suites.fp32_precision import set_fp32_precision
-from ci_bench.suites.freshness import State, altered, copied, left_by_training, overwritten, read_state, write_state
-from ci_bench.suites.layouts import Layout
-from ci_bench.suites.numerics import shaken as shake
-from ci_bench.suites.optimizers import longest_memory
-from ci_bench.suites.randomness import seed_step
-from ci_bench.suites.roofline import step_facts
-from ci_bench.suites.sharing import begin_from, gathered, local_part, replicas, unsharded, whole_state
+from ci_bench.suites.contract import Compiler, Context, Evidence, Mark, Part, Program, Ranks, Unsupported
+from ci_bench.suites.shared.planning.arms import without_cuda_graphs
+from ci_bench.suites.shared.planning.layouts import Layout
+from ci_bench.suites.shared.worker.casts import rounded_buffers
+from ci_bench.suites.shared.worker.compiling import allow_compilations, backend_of
+from ci_bench.suites.shared.worker.fp32_precision import set_fp32_precision
+from ci_bench.suites.shared.worker.freshness import State, altered, copied, left_by_training, overwritten, read_state, write_state
+from ci_bench.suites.shared.worker.numerics import shaken as shake
+from ci_bench.suites.shared.worker.optimizers import longest_memory
+from ci_bench.suites.shared.worker.randomness import seed_step
+from ci_bench.suites.shared.worker.roofline import step_facts
+from ci_bench.suites.shared.worker.sharing import begin_from, gathered, local_part, replicas, unsharded, whole_state
 from ci_bench.suites.training_loss.corpus import Batch, Rows, full_batches, load_rows, prepare_rows
 from ci_bench.suites.training_loss.layouts import ParallelStep, is_pipeline, own_share
 from ci_bench.suites.training_loss.network import (

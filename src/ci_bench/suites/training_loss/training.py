@@ -13,12 +13,14 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from ci_bench.suites.arms import CompiledArm, compiled
-from ci_bench.suites.base import Ranks
-from ci_bench.suites.fp32_precision import set_fp32_precision
-from ci_bench.suites.layouts import Layout
-from ci_bench.suites.optimizers import lost_by_correction
-from ci_bench.suites.sharing import gathered
+from ci_bench.suites.contract import Ranks
+from ci_bench.suites.shared.planning.arms import CompiledArm
+from ci_bench.suites.shared.planning.layouts import Layout
+from ci_bench.suites.shared.worker.compiling import compiled
+from ci_bench.suites.shared.worker.fp32_precision import set_fp32_precision
+from ci_bench.suites.shared.worker.optimizers import lost_by_correction
+from ci_bench.suites.shared.worker.sharing import gathered
+from ci_bench.suites.shared.worker.user_code import load_named
 from ci_bench.suites.training_loss.checkpoints import identities, names_in_whole
 from ci_bench.suites.training_loss.corpus import Batch
 from ci_bench.suites.training_loss.layouts import (
@@ -37,7 +39,6 @@ from ci_bench.suites.training_loss.layouts import (
 from ci_bench.suites.training_loss.model_files import BadModel
 from ci_bench.suites.training_loss.network import State, build_optimizer, model_from
 from ci_bench.suites.training_loss.options import Options, Precision
-from ci_bench.suites.user_code import load_named
 
 Step = Callable[[Batch], Tensor]
 

@@ -1,6 +1,6 @@
 """Gathers the parity evidence: trains reference, perturbed references and candidates, step by step.
 
-All start from the same bytes. Judging is done elsewhere (`ci_bench.judge.parity`), only from the
+All start from the same bytes. Judging is done elsewhere (`ci_bench.judge.parity.verdict`), only from the
 recorded traces. Envelope runs and the statistical tier: J = `perturbations` eager runs from shaken
 weights; one run with a known fault, to show that it is found; in a lower precision than fp32 the
 same in fp32; if masks differ, `seeds` whole trainings of reference, candidate, and reference under
@@ -21,14 +21,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ci_bench.accuracy import is_certain
 from ci_bench.records.first_calls import FirstCall
 from ci_bench.records.results import ArmMasks, Check, Masks, NonFinite, Outcome, ParityEvidence, Resumed, Role, Trace
-from ci_bench.suites.base import Context
-from ci_bench.suites.first_calls import held_to, read_call, read_start, verified
-from ci_bench.suites.freshness import left_by_training
-from ci_bench.suites.randomness import generator_states, moved, seed_step
-from ci_bench.suites.sharing import own_masks
+from ci_bench.statistics.accuracy import is_certain
+from ci_bench.suites.contract import Context
+from ci_bench.suites.shared.worker.first_calls import held_to, read_call, read_start, verified
+from ci_bench.suites.shared.worker.freshness import left_by_training
+from ci_bench.suites.shared.worker.randomness import generator_states, moved, seed_step
+from ci_bench.suites.shared.worker.sharing import own_masks
 from ci_bench.suites.training_loss.checkpoints import Shelf
 from ci_bench.suites.training_loss.corpus import Batch, Rows, batches, full_batches
 from ci_bench.suites.training_loss.layouts import full_state

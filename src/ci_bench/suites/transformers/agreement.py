@@ -11,8 +11,17 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from ci_bench.records.results import Check, Outcome
-from ci_bench.suites.base import Computed
-from ci_bench.suites.numerics import Agreement, conclude, jolt_of, judged, measure_change, measured, of_optimizer, yardstick_of
+from ci_bench.suites.contract import Computed
+from ci_bench.suites.shared.worker.numerics import (
+    Agreement,
+    conclude,
+    jolt_of,
+    judged,
+    measure_change,
+    measured,
+    of_optimizer,
+    yardstick_of,
+)
 from ci_bench.suites.transformers.options import AGREES, REFERENCE_ARM
 
 

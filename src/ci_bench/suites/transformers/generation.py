@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from ci_bench.records.results import Check
-from ci_bench.suites.base import Mark, Part, Unsupported
-from ci_bench.suites.freshness import State, read_state, write_state
+from ci_bench.suites.contract import Mark, Part, Unsupported
+from ci_bench.suites.shared.worker.freshness import State, read_state, write_state
 from ci_bench.suites.transformers import FIRST_TOKEN, TOKEN
 from ci_bench.suites.transformers.agreement import Observation
 from ci_bench.suites.transformers.inputs import PADDING, Batch, arguments_of

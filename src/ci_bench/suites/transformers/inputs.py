@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ci_bench.suites.base import Unsupported
-from ci_bench.suites.sizes import Axis, drawn_lengths, drawn_rows
+from ci_bench.suites.contract import Unsupported
+from ci_bench.suites.shared.planning.sizes import Axis, drawn_lengths, drawn_rows
 from ci_bench.suites.transformers.options import Mode, Options
 
 Batch = dict[str, Tensor]

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ci_bench.suites.base import Unsupported
-from ci_bench.suites.numerics import shaken
+from ci_bench.suites.contract import Unsupported
+from ci_bench.suites.shared.worker.numerics import shaken
 from ci_bench.suites.transformers.options import Attention, Mode, Model, Options, Precision, looks_local
 
 A_SLIP = 0.85

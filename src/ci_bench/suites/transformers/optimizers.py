@@ -6,11 +6,17 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from ci_bench.suites.freshness import WEIGHTS, write_state
-from ci_bench.suites.optimizers import SMALLEST_EPS, longest_memory, make_optimizer, same_in_fp64, updates_by_known_gradients
-from ci_bench.suites.sharing import unsharded
+from ci_bench.suites.shared.worker.freshness import WEIGHTS, write_state
+from ci_bench.suites.shared.worker.optimizers import (
+    SMALLEST_EPS,
+    longest_memory,
+    make_optimizer,
+    same_in_fp64,
+    updates_by_known_gradients,
+)
+from ci_bench.suites.shared.worker.sharing import unsharded
+from ci_bench.suites.shared.worker.user_code import is_import_path
 from ci_bench.suites.transformers.options import Options, Precision
-from ci_bench.suites.user_code import is_import_path
 
 
 def build_optimizer(options: Options, model: nn.Module, device: str, *, capturable: bool = False) -> torch.optim.Optimizer:

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-from ci_bench.suites.arms import CompiledArm, arguments_of
-from ci_bench.suites.base import SizeLimits
-from ci_bench.suites.layouts import Layout, read_layout
-from ci_bench.suites.sizes import VARIES, Axis, DynamicShapes
+from ci_bench.suites.contract import SizeLimits
+from ci_bench.suites.shared.planning.arms import CompiledArm, arguments_of
+from ci_bench.suites.shared.planning.layouts import Layout, read_layout
+from ci_bench.suites.shared.planning.sizes import VARIES, Axis, DynamicShapes
 
 REFERENCE_ARM = "eager"
 

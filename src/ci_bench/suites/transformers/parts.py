@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ci_bench.suites.base import Compiler
-from ci_bench.suites.fp32_precision import set_fp32_precision
-from ci_bench.suites.freshness import State, altered, copied, overwritten
-from ci_bench.suites.marks import MarkShapes, marked, shape_marks
-from ci_bench.suites.numerics import shaken
-from ci_bench.suites.sizes import DynamicShapes
+from ci_bench.suites.contract import Compiler
+from ci_bench.suites.shared.planning.sizes import DynamicShapes
+from ci_bench.suites.shared.worker.fp32_precision import set_fp32_precision
+from ci_bench.suites.shared.worker.freshness import State, altered, copied, overwritten
+from ci_bench.suites.shared.worker.marks import MarkShapes, marked, shape_marks
+from ci_bench.suites.shared.worker.numerics import shaken
 from ci_bench.suites.transformers.inputs import Batch, Inputs, described
 from ci_bench.suites.transformers.network import Recipe
 from ci_bench.suites.transformers.options import Candidate, Precision, Way

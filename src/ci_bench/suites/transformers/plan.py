@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 from ci_bench.errors import BadConfig
 from ci_bench.records.metrics import STEP_PARTS, STEP_TIME
 from ci_bench.records.results import Case, Due
-from ci_bench.suites.arms import MAKE_FILES, CompiledArm, Experiment, arguments_of, arm_faults, check_arms
-from ci_bench.suites.base import COMPILING, Cache, HubModel, Stage, StageKind
-from ci_bench.suites.layouts import IMPORTED, counts_of, shared_models, shared_stages
-from ci_bench.suites.sizes import VARIES, Axis, DynamicShapes, Size, check_dynamic, limits_of
+from ci_bench.suites.contract import COMPILING, Cache, HubModel, Stage, StageKind
+from ci_bench.suites.shared.planning.arms import MAKE_FILES, CompiledArm, Experiment, arguments_of, arm_faults, check_arms
+from ci_bench.suites.shared.planning.layouts import IMPORTED, counts_of, shared_models, shared_stages
+from ci_bench.suites.shared.planning.sizes import VARIES, Axis, DynamicShapes, Size, check_dynamic, limits_of
 from ci_bench.suites.transformers import FIRST_TOKEN, PROCESS_VRAM, TOKEN
 from ci_bench.suites.transformers.catalog import has_sequence, resolve_models
 from ci_bench.suites.transformers.options import (

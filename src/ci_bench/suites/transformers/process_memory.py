@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from ci_bench.gpus import vendors
-from ci_bench.gpus.protocol import GpuUnreachable
+from ci_bench.host.gpus import vendors
+from ci_bench.host.gpus.protocol import GpuUnreachable
 
 STATUS = Path("/proc/self/status")
 MOST_EVENTS = 200_000

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from ci_bench.records.results import Check
-from ci_bench.suites.base import Compiler, Mark, Ranks
-from ci_bench.suites.batch_parts import OWN_MASKS, Found, Part, Together, combined
-from ci_bench.suites.ddp_modes import optimizing_ddp
-from ci_bench.suites.freshness import State, left_by_training
-from ci_bench.suites.layouts import Layout
-from ci_bench.suites.randomness import generator_states, moved
-from ci_bench.suites.sharing import begin_from, looked_for_alike_masks, replicas, shared, unsharded, whole_state
+from ci_bench.suites.contract import Compiler, Mark, Ranks
+from ci_bench.suites.shared.planning.layouts import Layout
+from ci_bench.suites.shared.worker.batch_parts import OWN_MASKS, Found, Part, Together, combined
+from ci_bench.suites.shared.worker.ddp_modes import optimizing_ddp
+from ci_bench.suites.shared.worker.freshness import State, left_by_training
+from ci_bench.suites.shared.worker.randomness import generator_states, moved
+from ci_bench.suites.shared.worker.sharing import begin_from, looked_for_alike_masks, replicas, shared, unsharded, whole_state
 from ci_bench.suites.transformers.inputs import Batch, task_of
 from ci_bench.suites.transformers.network import Recipe
 from ci_bench.suites.transformers.options import REFERENCE_ARM, Candidate

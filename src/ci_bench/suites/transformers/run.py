@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from ci_bench.records.results import Case
-from ci_bench.suites.arms import allow_compilations, fail_beyond_limit
-from ci_bench.suites.base import Context, Evidence, Program, Unsupported
-from ci_bench.suites.batch_parts import read_found
-from ci_bench.suites.fp32_precision import set_fp32_precision
+from ci_bench.suites.contract import Context, Evidence, Program, Unsupported
+from ci_bench.suites.shared.worker.batch_parts import read_found
+from ci_bench.suites.shared.worker.compiling import allow_compilations, fail_beyond_limit
+from ci_bench.suites.shared.worker.fp32_precision import set_fp32_precision
 from ci_bench.suites.transformers.generation import Generation, Script, require_generation
 from ci_bench.suites.transformers.inputs import Inputs, require_inputs, require_length
 from ci_bench.suites.transformers.network import Recipe

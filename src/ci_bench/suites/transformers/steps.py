@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from ci_bench.records.metrics import STEP_PARTS, ZERO_GRAD
 from ci_bench.records.results import Check, Outcome
-from ci_bench.suites.base import Mark, Part, Program, no_mark
-from ci_bench.suites.freshness import State, left_by_training, read_state, write_state
-from ci_bench.suites.numerics import agree_coarsely
-from ci_bench.suites.optimizers import longest_memory, names_of
-from ci_bench.suites.sharing import local_part, unsharded
+from ci_bench.suites.contract import Mark, Part, Program, no_mark
+from ci_bench.suites.shared.worker.freshness import State, left_by_training, read_state, write_state
+from ci_bench.suites.shared.worker.numerics import agree_coarsely
+from ci_bench.suites.shared.worker.optimizers import longest_memory, names_of
+from ci_bench.suites.shared.worker.sharing import local_part, unsharded
 from ci_bench.suites.transformers.agreement import Change, Observation
 from ci_bench.suites.transformers.inputs import Batch, described, task_of
 from ci_bench.suites.transformers.optimizers import Shadow, build_optimizer

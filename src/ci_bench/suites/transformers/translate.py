@@ -12,12 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from ci_bench.suites import arms
-from ci_bench.suites.base import Compiler, Unsupported
-from ci_bench.suites.experiments import symbols
+from ci_bench.suites.contract import Compiler, Unsupported
+from ci_bench.suites.shared.planning import arms
+from ci_bench.suites.shared.worker import compiling
+from ci_bench.suites.shared.worker.experiments import symbols
+from ci_bench.suites.shared.worker.user_code import resolve_backend
 from ci_bench.suites.transformers.inputs import Batch
 from ci_bench.suites.transformers.options import Candidate, Mode, Way
-from ci_bench.suites.user_code import resolve_backend
 
 OTHER_WAYS = ("none", "torchscript", "export", "export-strict", "overhead")
 """Ways that a candidate may name in addition to dynamo's backends."""
@@ -53,7 +54,7 @@ def compiled(
     `dynamic` is for a candidate without it; `apart` as in `kept_apart`. If CUDA graphs may run it,
     each call starts a step: it may overwrite the results of the previous call.
     """
-    run = arms.compiled(candidate.compiled, function, dynamic=dynamic, whole=False, apart=apart)
+    run = compiling.compiled(candidate.compiled, function, dynamic=dynamic, whole=False, apart=apart)
     if not has_cuda_graphs(candidate):
         return run
 
@@ -95,7 +96,7 @@ def check_candidate(candidate: Candidate, mode: Mode) -> None:
 
 def _backend(candidate: Candidate) -> str | Callable[..., Any]:
     if candidate.compiled.experiment is not None:
-        return arms.backend_of(candidate.compiled)
+        return compiling.backend_of(candidate.compiled)
     return resolve_backend(candidate.backend, option="candidate", also=OTHER_WAYS)
 
 

@@ -19,17 +19,18 @@ from torch import Tensor
 
 from ci_bench.records.first_calls import FirstCall
 from ci_bench.records.results import Check, Fact, Lane, Launch, Outcome
-from ci_bench.suites.arms import allow_compilations, without_cuda_graphs
-from ci_bench.suites.base import Computed, Context, Evidence
-from ci_bench.suites.digests import digest, digests
-from ci_bench.suites.first_calls import held_to, read_call, read_start, verified
-from ci_bench.suites.later_calls import with_later_calls
-from ci_bench.suites.memory_errors import is_out_of_memory
-from ci_bench.suites.numerics import agree_coarsely, jolt_of
-from ci_bench.suites.randomness import seed_step
-from ci_bench.suites.roofline import step_facts
-from ci_bench.suites.sharing import forget_graphs, really_compiled
-from ci_bench.suites.sizes import SHARES
+from ci_bench.suites.contract import Computed, Context, Evidence
+from ci_bench.suites.shared.planning.arms import without_cuda_graphs
+from ci_bench.suites.shared.planning.sizes import SHARES
+from ci_bench.suites.shared.worker.compiling import allow_compilations
+from ci_bench.suites.shared.worker.digests import digest, digests
+from ci_bench.suites.shared.worker.first_calls import held_to, read_call, read_start, verified
+from ci_bench.suites.shared.worker.later_calls import with_later_calls
+from ci_bench.suites.shared.worker.memory_errors import is_out_of_memory
+from ci_bench.suites.shared.worker.numerics import agree_coarsely, jolt_of
+from ci_bench.suites.shared.worker.randomness import seed_step
+from ci_bench.suites.shared.worker.roofline import step_facts
+from ci_bench.suites.shared.worker.sharing import forget_graphs, really_compiled
 from ci_bench.suites.transformers import PROCESS_VRAM
 from ci_bench.suites.transformers.agreement import Change, Observation, Reference, as_computed, check_of, compared, shake_of
 from ci_bench.suites.transformers.generation import Generation, Script

@@ -18,7 +18,7 @@ from typing import Any
 
 from ci_bench.errors import BadConfig
 from ci_bench.formats.units import interpret
-from ci_bench.suites.base import NotMeasured, Unsupported
+from ci_bench.suites.contract import NotMeasured, Unsupported
 from ci_bench.suites.functions.collecting.collected import Collected, all_of, apart, collected, has_name
 from ci_bench.suites.functions.collecting.recognising import ASV_NAMES, Format
 from ci_bench.suites.functions.declaring import record

@@ -13,7 +13,7 @@ from functools import partial
 from types import GeneratorType
 from typing import Any
 
-from ci_bench.suites.base import NotMeasured, Unsupported
+from ci_bench.suites.contract import NotMeasured, Unsupported
 from ci_bench.suites.functions.declaring import Benchmark, Provider
 from ci_bench.suites.functions.grids import NAME, Arm, Declaration, as_json, is_small, label_of
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from ci_bench.suites.base import NotMeasured
+from ci_bench.suites.contract import NotMeasured
 from ci_bench.suites.functions.collecting.collected import Collected, apart, collected, has_name, shown, still_callable
 from ci_bench.suites.functions.collecting.recognising import Format
 from ci_bench.suites.functions.collecting.stand_ins import stand_ins, taking

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ci_bench.errors import BadConfig
-from ci_bench.suites.base import NotMeasured, Unsupported
+from ci_bench.suites.contract import NotMeasured, Unsupported
 from ci_bench.suites.functions.collecting.collected import Collected, apart, as_called, collected, shown, still_callable
 from ci_bench.suites.functions.collecting.recognising import Format
 from ci_bench.suites.functions.grids import Declaration

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from ci_bench.suites.base import Unsupported
+from ci_bench.suites.contract import Unsupported
 from ci_bench.suites.functions.collecting.collected import as_called
 from ci_bench.suites.functions.collecting.recognising import Format
 

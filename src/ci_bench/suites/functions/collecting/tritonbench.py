@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from ci_bench.errors import BadConfig
-from ci_bench.suites.base import NotMeasured
+from ci_bench.suites.contract import NotMeasured
 from ci_bench.suites.functions.collecting.collected import Collected, apart, collected, has_name
 from ci_bench.suites.functions.collecting.recognising import Format
 from ci_bench.suites.functions.collecting.stand_ins import ARM, TRITONBENCH, is_installed, stand_ins

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ci_bench.suites.base import Unsupported
+from ci_bench.suites.contract import Unsupported
 from ci_bench.suites.torchbench.catalogue import FOLDERS, PACKAGE
 from ci_bench.suites.torchbench.options import Mode, Options
 from ci_bench.suites.torchbench.sources.loaded import Loaded, as_sample

@@ -20,10 +20,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from ci_bench.errors import BadConfig
+from ci_bench.suites.shared.worker.user_code import load_named
 from ci_bench.suites.torchbench.options import Options
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Loss, Sample, as_sample, leading_rows
 from ci_bench.suites.torchbench.sources.transforms import leaves
-from ci_bench.suites.user_code import load_named
 
 
 def load(options: Options, _: str) -> Loaded:

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from ci_bench.suites.base import Unsupported
+from ci_bench.suites.contract import Unsupported
 from ci_bench.suites.torchbench.options import Mode, Options
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample, optional
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from ci_bench.suites.base import Unsupported
-from ci_bench.suites.sizes import Axis, drawn_lengths, drawn_rows
+from ci_bench.suites.contract import Unsupported
+from ci_bench.suites.shared.planning.sizes import Axis, drawn_lengths, drawn_rows
 from ci_bench.suites.torchbench.options import Options
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from ci_bench.suites.base import Unsupported
+from ci_bench.suites.contract import Unsupported
 from ci_bench.suites.torchbench.options import Options
 from ci_bench.suites.torchbench.sources.loaded import Loaded
 from ci_bench.suites.torchbench.zoo.exhibits import EXHIBITS

@@ -1,0 +1,1 @@
+"""The trees that are measured: git, worktrees, environments, and their integrity."""

@@ -1,0 +1,1 @@
+"""The declaration of each flag, and the settings that flags become."""

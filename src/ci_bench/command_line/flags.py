@@ -1,0 +1,527 @@
+"""The command line's grammar: commands, flags and their help. Owns words, does nothing."""
+
+import argparse
+from collections.abc import Callable, Container, Mapping
+from pathlib import Path
+
+from ci_bench import __version__
+from ci_bench.command_line.parsers import Parser, duration, list_commands, names_of_machines, not_counted, share
+
+DEFAULT_OUTPUT = Path("ci-bench-results")
+
+
+def make_parser(words: Container[str] | None = None) -> argparse.ArgumentParser:
+    """The parser; which command was given is `command` in the parsed arguments.
+
+    A command that is not among the `words` of a command line gets no flags: making those takes longer than all else.
+    """
+    parser = Parser(
+        prog="ci-bench",
+        usage="ci-bench [-h] [--version] [-v] COMMAND ...",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Gate pull requests on GPU performance and loss parity.",
+        epilog="Exit codes: 0 policy met, 1 not met, 2 bad input, 3 measuring failed, 4 not comparable, 5 GitHub unreachable.",
+    )
+    parser.add_argument("--version", action="version", version=f"ci-bench {__version__}")
+    parser.add_argument("-v", "--verbose", action="store_true", help="log what is done")
+    summaries = {name: summary for name, (summary, _) in GRAMMAR.items()}
+    listed = list_commands(summaries) if words is None or not any(name in words for name in GRAMMAR) else None
+    subparsers = parser.add_subparsers(
+        title="commands", description=listed, prog="ci-bench", metavar="COMMAND", help=argparse.SUPPRESS
+    )
+    for name, (summary, add_flags) in GRAMMAR.items():
+        subparser = subparsers.add_parser(name, description=summary[0].upper() + summary[1:] + ".")
+        if words is None or name in words:
+            add_flags(subparser)
+        subparser.set_defaults(command=name)
+    return parser
+
+
+def _init(parser: argparse.ArgumentParser) -> None:
+    check = "write nothing: report what has gone stale, and exit with 1 if anything has"
+    parser.add_argument("--check", action="store_true", help=check)
+
+
+def _run(parser: argparse.ArgumentParser) -> None:
+    _benchmarks(parser)
+    _measuring(parser)
+    parser.add_argument("--report", action="store_true", help="also write report.html, with charts")
+    _resume(parser)
+    _save_outputs(parser)
+
+
+def _save_outputs(parser: argparse.ArgumentParser) -> None:
+    saved = "keep the output tensors of reference arms next to results.json, to compare later runs with"
+    parser.add_argument("--save-outputs", action="store_true", help=saved)
+
+
+def _resume(parser: argparse.ArgumentParser) -> None:
+    how = "resume the interrupted run in the output folder; refused if configuration, commit or machine differ"
+    parser.add_argument("--resume", action="store_true", help=how)
+
+
+def _gate(parser: argparse.ArgumentParser) -> None:
+    _benchmarks(parser)
+    _measuring(parser)
+    _resume(parser)
+    _save_outputs(parser)
+    baseline = "paired: measure the base commit in this run, in turns; artifact; none; or an earlier run's results.json or folder"
+    parser.add_argument("--baseline", metavar="WORD|PATH", help=baseline)
+    _base(parser)
+    prepared = "measure the two sides that `ci-bench setup` prepared in DIR; implies --baseline paired"
+    parser.add_argument("--prepared", type=Path, metavar="DIR", help=prepared)
+    _fleet(parser)
+    fetched = "with --baseline artifact: the folder that fetch-baseline wrote, in an earlier step with a token"
+    parser.add_argument("--fetched", type=Path, metavar="DIR", help=fetched)
+    _noise(parser)
+    learn = "learn this machine's noise from the first launches, and keep it with the calibrations; only for trusted code"
+    parser.add_argument("--learn", action="store_true", help=learn)
+    _json(parser)
+    save = "keep this run at --baseline for the next one, if the policy is met"
+    parser.add_argument("--save-baseline", action="store_true", help=save)
+    _comment(parser)
+
+
+def _fleet(parser: argparse.ArgumentParser) -> None:
+    how = (
+        "run on a fleet, with --prepared in a folder that all nodes share, or with the sources sent to each node: local, "
+        "local:cuda:0,cuda:1, ray (a cluster for this run), ray:ADDRESS, slurm, slurm:partition=gpu,constraint=h100"
+    )
+    parser.add_argument("--fleet", metavar="ENGINE", help=how)
+    parser.add_argument("--attempts", type=int, default=3, metavar="N", help="maximum attempts per lease")
+    spent = "total slot time of all leases, in seconds; no lease starts that is expected to exceed it"
+    parser.add_argument("--gpu-seconds", type=float, metavar="S", help=spent)
+    cost = "the same limit as an amount of money, by --price"
+    parser.add_argument("--max-cost", type=float, metavar="AMOUNT", help=cost)
+    parser.add_argument("--price", type=float, metavar="AMOUNT", help="cost of one slot-hour")
+    _image(parser)
+    needs = "a label that a slot must have (repeatable)"
+    parser.add_argument("--needs", action="append", default=[], metavar="NAME=VALUE", help=needs)
+
+
+def _image(parser: argparse.ArgumentParser) -> None:
+    caged = "run leases in containers of this ci-bench image: no network, read-only, with only the lease's GPU"
+    parser.add_argument("--image", metavar="NAME@sha256:…", help=caged)
+
+
+def _slots(parser: argparse.ArgumentParser) -> None:
+    """The actions of `ci-bench fleet`, each with its own flags."""
+    actions = parser.add_subparsers(title="actions", required=True, dest="action", metavar="ACTION")
+    engine = "local:cuda:0,cuda:1, ray:ADDRESS, slurm:partition=gpu, as --fleet of gate"
+    status = actions.add_parser("status", help="list the available slots with their labels; measures nothing")
+    status.add_argument("fleet", metavar="ENGINE", help=engine)
+    _device(status)
+    drain = actions.add_parser("drain", help="stop a running fleet gate from starting further leases, on all slots or some")
+    drain.add_argument(
+        "slot", nargs="*", metavar="SLOT", help="a slot, or a node with all its slots (default: all slots of the gate)"
+    )
+    drain.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder of the gate's documents")
+    test = actions.add_parser("test", help="measure one case on every slot; fails unless all can, and are identical machines")
+    test.add_argument("fleet", metavar="ENGINE", help=engine)
+    _config(test)
+    _filter(test)
+    test.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder for fleet-trial")
+    _device(test)
+    _stages(test)
+    _base(test)
+    _sides(test)
+    _image(test)
+
+
+def _lease(parser: argparse.ArgumentParser) -> None:
+    _benchmarks(parser)
+    _measuring(parser)
+    _base(parser)
+    _sides(parser)
+    parser.add_argument("--lease", required=True, metavar="RUN/NUMBER/ATTEMPT", help="run, lease number and attempt")
+    parser.add_argument("--sources", type=Path, metavar="FILE", help="without --prepared: both sides as a git bundle")
+    parser.add_argument("--sha256", default="", metavar="HEX", help="SHA-256 of the --sources file")
+    parser.add_argument("--commit", default="", metavar="ID", help="the commit in --sources that names both sides")
+    _image(parser)
+
+
+def _sides(parser: argparse.ArgumentParser) -> None:
+    prepared = "the two sides that `ci-bench setup` prepared"
+    parser.add_argument("--prepared", type=Path, metavar="DIR", help=prepared)
+
+
+def _json(parser: argparse.ArgumentParser) -> None:
+    how = "print only one JSON document on stdout: keep or discard, with the reasons"
+    parser.add_argument("--json", action="store_true", dest="as_json", help=how)
+
+
+def _setup(parser: argparse.ArgumentParser) -> None:
+    _config(parser)
+    _base(parser)
+    prepared = "folder for both sides; do not move its contents before they are measured"
+    parser.add_argument("--prepared", type=Path, required=True, metavar="DIR", help=prepared)
+    parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder for the documents")
+
+
+def _fetch_models(parser: argparse.ArgumentParser) -> None:
+    _config(parser)
+
+
+def _compare(parser: argparse.ArgumentParser) -> None:
+    sides = "base and head: each a results.json, a run's folder, another tool's file, or a folder of such files, each a launch"
+    parser.add_argument("sides", type=Path, nargs="*", metavar="PATH", help=sides)
+    several = "the files of the {} side, each of them a launch"
+    for name in ("base", "head"):
+        parser.add_argument(f"--{name}", type=Path, nargs="+", default=(), metavar="FILE", help=several.format(name))
+    wrote = "what wrote other tools' files (default: their form tells)"
+    parser.add_argument("--from", dest="source", default="auto", metavar="FORMAT", help=wrote)
+    across = "a field of the machine that differs on purpose, such as python; repeatable (adds to policy.compare_across)"
+    parser.add_argument("--across", action="append", default=[], metavar="FIELD", help=across)
+    _config(parser)
+    _noise(parser)
+    written = "also write comparison.json, report.md and report.html here"
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help=written)
+    _json(parser)
+    _comment(parser)
+
+
+def _merge(parser: argparse.ArgumentParser) -> None:
+    runs = "the folders of runs of one plan, from any machines: each with results.json, and base/results.json if it was paired"
+    parser.add_argument("runs", type=Path, nargs="+", metavar="DIR", help=runs)
+    written = "folder for the merged documents and the verdict; must not be one of the inputs"
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help=written)
+    _config(parser)
+    _noise(parser)
+    _json(parser)
+    _comment(parser)
+
+
+def _report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("document", type=Path, help="comparison.json, results.json, or the folder of a run")
+    parser.add_argument("--full", action="store_true", help="the whole report, not cut to a comment's size")
+    forms = (
+        "markdown; html: one page with charts; svg, png: a picture of each chart; badge: JSON for a shields.io endpoint; "
+        "junit, code-quality: for CI hosts (GitLab, Jenkins)"
+    )
+    kinds = ("markdown", "html", "svg", "png", "badge", "junit", "code-quality")
+    parser.add_argument("--format", choices=kinds, default="markdown", help=forms)
+    output = "the file, or the folder of the pictures (default: stdout)"
+    parser.add_argument("-o", "--output", type=Path, metavar="PATH", help=output)
+    raw = "results.json of the {} side, for its samples (default: the one next to the comparison)"
+    parser.add_argument("--head", type=Path, metavar="PATH", help=raw.format("head"))
+    parser.add_argument("--base", type=Path, metavar="PATH", help=raw.format("base"))
+
+
+def _show(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("document", type=Path, help="comparison.json, results.json, the folder of a run, or a training's log")
+    parser.add_argument("logs", type=Path, nargs="*", metavar="LOG", help="more logs")
+    parser.add_argument("--time", action="store_true", help="print how the run spent its time instead, with the share of samples")
+
+
+def _validate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", type=Path, nargs="+", help="ci-bench.yml, results.json, comparison.json")
+
+
+def _accept(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("case", metavar="CASE", help="id of a case, or a pattern: * stands for any text")
+    kind = parser.add_mutually_exclusive_group(required=True)
+    kind.add_argument("--metric", metavar="NAME", help="this metric may get worse")
+    kind.add_argument("--outputs", action="store_true", help="the case may compute something else")
+    kind.add_argument("--learning", action="store_true", help="the case may learn something else")
+    where = "direction in which the metric's value moves (default: higher, as a time that gets worse)"
+    parser.add_argument("--direction", choices=("higher", "lower"), default="higher", help=where)
+    how_far = "largest accepted change: 6%%, a value of the metric (4), a multiple of rounding (300), or any (outputs)"
+    parser.add_argument("--bound", required=True, metavar="SIZE", help=how_far)
+    parser.add_argument("--reason", required=True, metavar="TEXT", help="why the change is intended")
+    parser.add_argument("--pull-request", required=True, type=int, metavar="N", help="the only pull request that it counts for")
+    parser.add_argument("--author", metavar="NAME", help="who proposes it (default: git's user.name)")
+    parser.add_argument("--expires", metavar="DATE", help="the last day that it counts, as 2030-01-31 (default: in 30 days)")
+
+
+def _list(parser: argparse.ArgumentParser) -> None:
+    _benchmarks(parser)
+    _config(parser)
+    _filter(parser)
+    declare = "print, as YAML, the cases to declare in the configuration because only this tree can plan them"
+    parser.add_argument("--declare", action="store_true", help=declare)
+
+
+def _convert(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("document", type=Path, help="results.json, a file of another tool, or a folder of such files")
+    parser.add_argument("--from", dest="source", default="auto", metavar="FORMAT", help="input format (default: detected)")
+    parser.add_argument("--to", required=True, metavar="FORMAT", help="output format; docs/formats.md lists all")
+    parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="the file, or the folder for several (default: stdout)")
+
+
+def _fastrnns(parser: argparse.ArgumentParser) -> None:
+    from ci_bench.command_line.fastrnns_flags import add_flags
+
+    add_flags(parser)
+
+
+def _calibrate(parser: argparse.ArgumentParser) -> None:
+    _measuring(parser, output=DEFAULT_OUTPUT / "calibrate")
+    _noise(parser)
+
+
+def _publish(parser: argparse.ArgumentParser) -> None:
+    folders = "folders with results (default: the artifacts of the run that measured)"
+    parser.add_argument("folders", type=Path, nargs="*", help=folders)
+    parser.add_argument("--artifact", default="ci-bench", metavar="NAME", help="artifacts of that run; may hold one *")
+    machines = "the machines that the * of --artifact stands for (default: `machines` of the base branch's configuration)"
+    parser.add_argument("--machines", type=names_of_machines, metavar="NAME,…", help=machines)
+    parser.add_argument("--legs", type=not_counted, help=argparse.SUPPRESS)
+    config = "the base branch's configuration (default: fetched from there)"
+    parser.add_argument("-c", "--config", type=Path, metavar="FILE", help=config)
+    _config_path(parser)
+    _requested(parser)
+    chosen = "for a run on request: a filter that the request granted; repeatable"
+    parser.add_argument("-k", "--filter", action="append", default=[], metavar="TEXT", help=chosen)
+    parser.add_argument("--baseline", choices=("paired", "artifact", "none"), default="paired", help="what head is compared with")
+    fetched = "with --baseline artifact: use the folder that fetch-baseline wrote instead of fetching again"
+    parser.add_argument("--fetched", type=Path, metavar="DIR", help=fetched)
+    parser.add_argument("--comment", choices=("always", "on-change", "never"), default="always", help="when to comment")
+    _comment_author(parser)
+    _artifact_baseline(parser)
+    _mark(parser)
+    _workflow(parser, patience_s=600.0)
+
+
+def _announce(parser: argparse.ArgumentParser) -> None:
+    _mark(parser)
+    _workflow(parser, patience_s=120.0)
+
+
+def _answer_request(parser: argparse.ArgumentParser) -> None:
+    named = "artifacts of earlier runs, for the estimated time"
+    parser.add_argument("--artifact", default="ci-bench", metavar="NAME", help=named)
+    parser.add_argument("--baseline-artifact", default="ci-bench-baseline", metavar="NAME", help=named)
+    _config_path(parser)
+    _comment_author(parser)
+    _workflow(parser, patience_s=120.0)
+
+
+def _comment_author(parser: argparse.ArgumentParser) -> None:
+    login = "login that posts ci-bench's comments"
+    parser.add_argument("--comment-author", default="github-actions[bot]", metavar="LOGIN", help=login)
+
+
+def _requested(parser: argparse.ArgumentParser) -> None:
+    granted = "for a run on request: the commit that it was granted for"
+    parser.add_argument("--head", metavar="SHA", help=granted)
+
+
+def _fetch_baseline(parser: argparse.ArgumentParser) -> None:
+    _requested(parser)
+    _artifact_baseline(parser)
+    _workflow(parser, patience_s=120.0)
+
+
+def _fetch_config(parser: argparse.ArgumentParser) -> None:
+    _requested(parser)
+    _config_path(parser)
+    _workflow(parser, patience_s=120.0)
+
+
+def _config_path(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config-path", default="ci-bench.yml", metavar="PATH", help="path in the repository")
+
+
+def _artifact_baseline(parser: argparse.ArgumentParser) -> None:
+    name = "artifact with the baseline; its * stands for what the * of --artifact matched"
+    parser.add_argument("--baseline-artifact", default="ci-bench-baseline", metavar="NAME", help=name)
+    parser.add_argument("--baseline-branch", metavar="BRANCH", help="the branch it comes from (default: the pull request's base)")
+    parser.add_argument("--baseline-workflow", metavar="PATH", help="the workflow that made it (default: this one)")
+    parser.add_argument("--baseline-farthest", type=int, metavar="N", help="maximum age of the baseline, in commits")
+    parser.add_argument("--base", metavar="SHA", help="the base commit (default: the pull request's)")
+
+
+def _mark(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--key", default="default", help="identifies this gate if a pull request has several")
+    parser.add_argument("--check-name", default="ci-bench", metavar="NAME", help="name of the check")
+    parser.add_argument("--check", choices=("auto", "check-run", "status", "none"), default="auto", help="kind of check")
+
+
+def _workflow(parser: argparse.ArgumentParser, *, patience_s: float) -> None:
+    parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder for the documents")
+    waiting = "total time to wait for GitHub"
+    parser.add_argument("--patience", dest="patience_s", type=float, default=patience_s, metavar="S", help=waiting)
+
+
+def _selftest(parser: argparse.ArgumentParser) -> None:
+    output = DEFAULT_OUTPUT / "selftest"
+    parser.add_argument("-o", "--output", type=Path, default=output, metavar="DIR", help="folder for the documents")
+    _device(parser)
+
+
+def _doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--quick", action="store_true", help="do not measure how noisy the machine is (about twenty seconds)")
+
+
+def _gpu_check(parser: argparse.ArgumentParser) -> None:
+    output = DEFAULT_OUTPUT / "gpu-check.json"
+    parser.add_argument("-o", "--output", type=Path, default=output, metavar="FILE", help="file for the document")
+    only = "run only this section; repeatable"
+    parser.add_argument("--only", action="append", default=[], metavar="SECTION", help=only)
+    parser.add_argument("--device", default="cuda", metavar="DEVICE", help="cuda or cuda:N (default: the first GPU)")
+
+
+STORE = Path("ci-bench-history")
+
+
+def _history(parser: argparse.ArgumentParser) -> None:
+    """The actions of `ci-bench history`, each with its own flags."""
+    actions = parser.add_subparsers(title="actions", required=True, dest="action", metavar="ACTION")
+    add = actions.add_parser("add", help="keep the numbers of runs")
+    add.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="results.json, or the folder of a run")
+    add.add_argument("--url", help="URL of the run (default: this workflow's run)")
+    add.add_argument("--report", dest="run_report", metavar="URL", help="URL of its report")
+    _store(add)
+    check = actions.add_parser("check", help="find regressions that are still open, and exit by the policy")
+    _store(check)
+    _config(check)
+    _recent(check)
+    check.add_argument("--confirm", action="store_true", help="measure the commits on both sides of each change, in turns")
+    check.add_argument("--most", type=int, default=3, metavar="N", help="with --confirm: maximum number of commit pairs")
+    check.add_argument("--issue", action="store_true", help="on GitHub: open or update one issue, and close it once all is well")
+    check.add_argument("--issue-author", default="github-actions[bot]", metavar="LOGIN", help="login of ci-bench's issues")
+    check.add_argument("--key", default="default", help="identifies this history if a repository has several")
+    check.add_argument("--page-url", metavar="URL", help="URL of the trend page, for the issue")
+    patience = "total time to wait for GitHub"
+    check.add_argument("--patience", dest="patience_s", type=float, default=120.0, metavar="S", help=patience)
+    _measuring_as_gate(check)
+    page = actions.add_parser("page", help="write the trend page: one HTML file")
+    page.add_argument("-o", "--output", type=Path, default=Path("trend.html"), metavar="FILE", help="the page")
+    page.add_argument("--title", default="Trend", help="title of the page")
+    page.add_argument("--commits", metavar="URL", help="URL of the commits (default: derived from the URLs of the runs)")
+    _store(page)
+    _config(page)
+    _recent(page)
+    compact = actions.add_parser("compact", help="merge single records, and thin out old runs beyond a size")
+    compact.add_argument("--most-bytes", type=int, metavar="N", help="maximum size of the store (default: 32,000,000)")
+    compact.add_argument("--export", type=Path, metavar="FILE", help="also write everything to one file, for an artifact")
+    _store(compact)
+    taken = actions.add_parser("import", help="import a data.js of github-action-benchmark, or an exported history")
+    taken.add_argument("file", type=Path, help="data.js, or history.json.gz")
+    _store(taken)
+    fetch = actions.add_parser("fetch", help="on GitHub: import histories from artifacts of earlier runs")
+    fetch.add_argument("--artifact", default="ci-bench-history", metavar="NAME", help="name of the artifacts")
+    fetch.add_argument("--from-branch", metavar="BRANCH", help="accept only artifacts of this branch (default: this run's)")
+    fetch.add_argument("--newest", type=int, default=10, metavar="N", help="maximum number of artifacts to read")
+    fetch.add_argument("--patience", dest="patience_s", type=float, default=120.0, metavar="S", help=patience)
+    _store(fetch)
+
+
+def _bisect(parser: argparse.ArgumentParser) -> None:
+    """GOOD, BAD and what is measured."""
+    parser.add_argument("good", metavar="GOOD", help="a commit without the change")
+    parser.add_argument("bad", metavar="BAD", help="a later commit with it")
+    case = "cases whose id contains TEXT; repeatable (default: all of the configuration)"
+    parser.add_argument("-k", "--case", dest="filter", action="append", default=[], metavar="TEXT", help=case)
+    parser.add_argument("--metric", metavar="NAME", help="the metric to follow (default: the one that got worse the most)")
+    parser.add_argument("--first-parent", action="store_true", help="try only merges, not the commits that they merged")
+    _config(parser)
+    _measuring_as_gate(parser)
+
+
+def _store(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-s", "--store", type=Path, default=STORE, metavar="DIR", help="the store's folder (default: ci-bench-history)"
+    )
+    parser.add_argument("--branch", metavar="NAME", help="keep the store on this branch instead, without a checkout of it")
+    parser.add_argument("--remote", metavar="NAME", help="with --branch: the branch of this remote (default: of this clone)")
+
+
+def _recent(parser: argparse.ArgumentParser) -> None:
+    least = "the smallest relative change of a time that matters (default: 0.01, one per cent)"
+    parser.add_argument("--least", type=share, default=0.01, metavar="SHARE", help=least)
+    recent = "a change that is older than N runs is the new normal (default: 100)"
+    parser.add_argument("--recent", type=int, default=100, metavar="N", help=recent)
+
+
+def _measuring_as_gate(parser: argparse.ArgumentParser) -> None:
+    output = Path("ci-bench-results") / "commits"
+    parser.add_argument("-o", "--output", type=Path, default=output, metavar="DIR", help="folder for the documents")
+    parser.add_argument("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N (wins over the configuration)")
+    noise = "folder of calibrations (default: $CI_BENCH_NOISE, else ~/.local/state/ci-bench/noise)"
+    parser.add_argument("--noise", type=Path, metavar="DIR", help=noise)
+
+
+GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+    "init": ("write ci-bench.yml and a workflow for this repository; runs none of its code, overwrites nothing", _init),
+    "run": ("measure, and write results.json", _run),
+    "gate": ("measure, compare with a baseline, report, and exit by the policy", _gate),
+    "setup": ("prepare base and head for gate --prepared, with network access if `setup.network` allows it", _setup),
+    "fetch-models": (
+        "fetch the configuration's models from the Hugging Face hub, with HF_TOKEN",
+        _fetch_models,
+    ),
+    "compare": ("compare two results documents, or two files of another tool, and exit by the policy; needs no torch", _compare),
+    "merge": ("merge several runs of one plan, from any machines, into one document pair and one verdict", _merge),
+    "lease": ("measure one lease of a fleet: one launch of some cases, both sides (a fleet starts this)", _lease),
+    "fleet": ("list, test and drain the slots of a fleet", _slots),
+    "report": ("render a comparison, or a single run: the comment, an HTML page, pictures, a badge, JUnit", _report),
+    "show": ("print the verdict of a comparison or a run, or what a gate reads from a training log", _show),
+    "validate": ("check configurations and documents; names each fault by its path", _validate),
+    "accept": ("propose to accept an intended change: write an entry to ci-bench-accepted.yml, for review", _accept),
+    "list": ("print the plan without measuring; needs no torch", _list),
+    "convert": ("convert results, or another tool's file, to another format", _convert),
+    "fastrnns": ("measure recurrent networks and ResNets by the flags of PyTorch's fastrnns benchmark", _fastrnns),
+    "calibrate": ("measure this tree against itself, and keep this machine's noise", _calibrate),
+    "history": ("keep the results of runs, find changes over months, show them on a page", _history),
+    "bisect": ("find the commit that made a case worse, by paired comparisons", _bisect),
+    "publish": ("on GitHub, without measuring: judge another job's results, comment, and set the check", _publish),
+    "announce": ("on GitHub: report that measuring has started", _announce),
+    "fetch-baseline": ("on GitHub: fetch the results of the nearest ancestor of the base commit", _fetch_baseline),
+    "fetch-config": ("on GitHub: fetch the base branch's configuration, to measure a pull request with", _fetch_config),
+    "answer-request": ("on GitHub: check a comment's request for a run, and answer it", _answer_request),
+    "selftest": ("measure with injected faults, and fail unless each is caught and a clean run passes", _selftest),
+    "doctor": ("check whether this machine can measure, and how noisy it is", _doctor),
+    "gpu-check": ("check that this GPU can be measured reliably, in up to ten minutes", _gpu_check),
+}
+
+
+def _benchmarks(parser: argparse.ArgumentParser) -> None:
+    named = "files or folders of functions under @ci_bench.benchmark, instead of the configuration's suites"
+    parser.add_argument("paths", type=Path, nargs="*", metavar="PATH", help=named)
+
+
+def _config(parser: argparse.ArgumentParser) -> None:
+    default = "configuration (default: ci-bench.yml here or above, up to the repository's root); quickstart: the embedded one"
+    parser.add_argument("-c", "--config", type=Path, metavar="FILE", help=default)
+
+
+def _filter(parser: argparse.ArgumentParser) -> None:
+    chosen = "the case with the id TEXT, or else all whose id contains it; repeatable"
+    parser.add_argument("-k", "--filter", action="append", default=[], metavar="TEXT", help=chosen)
+
+
+def _base(parser: argparse.ArgumentParser) -> None:
+    chosen = "the base commit of a paired run (default: where the branch began)"
+    parser.add_argument("--base", metavar="REF", help=chosen)
+
+
+def _comment(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--comment", action="store_true", help="print the pull-request comment instead of the summary")
+
+
+def _device(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N (wins over the configuration)")
+
+
+def _noise(parser: argparse.ArgumentParser) -> None:
+    folder = "folder of calibrations (default: $CI_BENCH_NOISE, else ~/.local/state/ci-bench/noise)"
+    parser.add_argument("--noise", type=Path, metavar="DIR", help=folder)
+
+
+def _stages(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--threads", type=int, metavar="N", help="torch's threads on the CPU")
+    parser.add_argument(
+        "--stage-timeout", dest="stage_timeout_s", type=float, metavar="S", help="stop a worker after this many seconds"
+    )
+
+
+def _measuring(parser: argparse.ArgumentParser, output: Path = DEFAULT_OUTPUT) -> None:
+    _config(parser)
+    _filter(parser)
+    parser.add_argument("-o", "--output", type=Path, default=output, metavar="DIR", help="folder for the documents")
+    _device(parser)
+    parser.add_argument("--launches", type=int, metavar="N", help="number of launches, each with fresh processes")
+    _stages(parser)
+    budget = "time limit for measuring (5m, 90s, 300); work that would exceed it is not started"
+    parser.add_argument("--budget", dest="budget_s", type=duration, metavar="TIME", help=budget)

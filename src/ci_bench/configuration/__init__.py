@@ -1,0 +1,1 @@
+"""From `ci-bench.yml` to a `Config`: YAML, plugins, import paths, intended changes."""

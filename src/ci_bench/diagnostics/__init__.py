@@ -1,0 +1,1 @@
+"""Examines a machine before it measures."""

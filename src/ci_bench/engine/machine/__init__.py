@@ -1,1 +1,0 @@
-"""The machine: its identity, and its condition while samples are taken."""

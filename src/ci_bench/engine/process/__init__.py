@@ -1,1 +1,0 @@
-"""Processes: the server that forks, one worker and its two pipes, messages, and ends."""

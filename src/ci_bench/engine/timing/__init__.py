@@ -1,1 +1,0 @@
-"""Time a program in a worker: fence, clocks, warm-up, turns, isolated arms, memory, compilation."""

@@ -1,1 +1,0 @@
-"""The two sides of a run: which commits, their trees, their environments, their set-up."""

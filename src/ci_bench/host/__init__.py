@@ -1,0 +1,1 @@
+"""The machine: its GPUs, the lock on a device, the monitor, health, energy, memory."""

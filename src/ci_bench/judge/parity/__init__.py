@@ -1,0 +1,1 @@
+"""Judges whether a training still learns the same."""

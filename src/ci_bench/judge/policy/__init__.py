@@ -1,0 +1,1 @@
+"""From verdicts to a judgement: rules, headline, causes."""

@@ -1,0 +1,538 @@
+"""Findings of a comparison under the policy's rules: rule, severity and a sentence for each.
+
+Owns which observation falls under which rule, the order of findings, the floors that candidate arms
+must reach against their reference (speedup, compression), and what is implausible: speedups beyond
+the policy's limit, and steps shorter than their operations take; a replayed or skipped computation
+shows there even if its results were not checked. `headline` decides the consequences for the run.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ci_bench.judge.owed import OTHER_WORK
+from ci_bench.judge.policy.accepting import settle_learning, settle_metric, settle_outputs, unused
+from ci_bench.judge.policy.sizes import training_distance
+from ci_bench.judge.policy.undecided import few, short, undecided
+from ci_bench.judge.times.pairing import OTHER_BODY
+from ci_bench.judge.wording import change_size, count_of, effect_rank, interval_text, place
+from ci_bench.records.acceptance import Acceptance
+from ci_bench.records.comparison import (
+    ArmSpeedup,
+    BaselineMode,
+    CaseComparison,
+    CommonShift,
+    Finding,
+    Mismatch,
+    Pair,
+    Parity,
+    ParityFinding,
+    Side,
+    Verdict,
+    tally,
+)
+from ci_bench.records.config import Floor, Policy, Rule, Severity, fits
+from ci_bench.records.metrics import COMPILATION, ENGINE, IMPORTED, PEAKS, REPLACED, STEP_TIME
+from ci_bench.records.outputs import OutputsFinding, Sameness
+from ci_bench.records.results import WITHIN_BUDGET, Outcome, RunState, Status, Unit
+from ci_bench.records.units import TIMES
+
+
+def below_floors(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, float]]:
+    """Yield every arm below a floor, or without its figure, of a case that ended well.
+
+    Each comes with its sentence, and how far below it is.
+
+    An interval must lie below the floor as a whole; a figure without one (a single launch) must not lie below.
+    """
+    if case.head_status is not Status.OK:
+        return
+    speedups = {(found.metric, found.arm): found for found in case.speedups}
+    for floor in Floor:
+        limit = policy.floor(floor, suite=case.suite, case=case.id)
+        if limit is None:
+            continue
+        for arm in case.arms:
+            if arm != case.reference:
+                figures = [(policy.title(name), speedups.get((name, arm))) for name in metrics_of(case, floor)]
+                yield from _below(floor, limit, arm, figures)
+
+
+def idle_patterns(cases: Iterable[CaseComparison], policy: Policy) -> Iterator[str]:
+    """The patterns of the policy that no case of head's run fits: they set nothing apart."""
+    measured = [case.id for case in cases if case.head_status is not None]
+    return (pattern for pattern in policy.cases if not any(fits(pattern, case) for case in measured))
+
+
+def _below(floor: Floor, limit: float, arm: str, figures: list[tuple[str, ArmSpeedup | None]]) -> Iterator[tuple[str, float]]:
+    if not figures:
+        yield f"{arm}: no {floor} is known, and it must reach {limit:g}: nothing was measured for it", math.inf
+    for metric, found in figures:
+        if found is None:
+            yield f"{arm}: no {floor} of {metric} is known, and it must reach {limit:g}", math.inf
+        elif (found.interval.high if found.interval else found.speedup) < limit:
+            seen = interval_text(found.interval) if found.interval else "no interval"
+            said = f"{arm}: the {floor} of {metric} is {found.speedup:.3f} ({seen}), below the floor of {limit:g}"
+            yield said, math.log(limit / found.speedup)
+
+
+def metrics_of(case: CaseComparison, floor: Floor) -> list[str]:
+    """The metrics that stand for a case: its step time, else every time that gates; its first peak of memory."""
+    if floor is Floor.COMPRESSION:
+        names = {pair.metric for pair in case.pairs if pair.unit is Unit.BYTES}
+        return [peak.name for peak in PEAKS if peak.name in names][:1]
+    times = [pair for pair in case.pairs if pair.unit in TIMES and not pair.detail]
+    names_of_times = list(dict.fromkeys(pair.metric for pair in times if not pair.metric.startswith(COMPILATION)))
+    return [STEP_TIME.name] if STEP_TIME.name in names_of_times else names_of_times
+
+
+ROOFS = (
+    ("operations", "model_flops_per_step", ("peak_flops_per_s", "measured_peak_flops_per_s")),
+    ("bytes to read", "read_bytes_per_step", ("peak_bytes_per_s", "measured_peak_bytes_per_s")),
+)
+"""Minimum needs of a step.
+
+Each is given in words, as a fact of the case (the reference's), and as facts of the most per
+second.
+"""
+BEYOND_PEAK = 2.0
+"""A step may do this many times the peak: a compiler may leave counted work out, do it in fewer operations (Winograd's), or keep
+weights in a narrower format."""
+
+
+def implausible(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, float]]:
+    """Yield every implausibly fast candidate arm: its sentence, and how far it is beyond the limit.
+
+    An interval has to lie beyond the limit as a whole. A limit that a pattern of `policy.cases` sets explains the roofline, too.
+    """
+    if case.head_status is not Status.OK:
+        return
+    explained = policy.explained_speedup(case.id)
+    limit = policy.implausible_speedup if explained is None else explained
+    sure = ((found, found.interval.low if found.interval else found.speedup) for found in case.speedups)
+    beyond = [(found, least) for found, least in sure if least > limit]
+    metrics = metrics_of(case, Floor.SPEEDUP) if beyond else []
+    for found, least in beyond:
+        if found.metric in metrics:
+            title = policy.title(found.metric)
+            said = f"{found.arm}: {title} is {found.speedup:.1f} times as fast as {found.reference}'s (at most {limit:g})"
+            yield (
+                f"{said}: was it computed? If so, raise implausible_speedup for this case in policy.cases",
+                math.log(least / limit),
+            )
+    if explained is None:
+        yield from _beyond_roofline(case)
+
+
+def beyond_belief(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, float]]:
+    """Yield every arm so much faster than base that its unit or work may have changed.
+
+    Each comes with its sentence and size.
+
+    Memory, counts of the engine and compilations may improve by any factor: a cache or a smaller model explains that.
+    """
+    explained = policy.explained_speedup(case.id)
+    limit = policy.implausible_speedup if explained is None else explained
+    for pair in case.pairs:
+        if (
+            pair.verdict is Verdict.IMPROVED
+            and not pair.detail
+            and pair.speedup
+            and pair.speedup > limit
+            and not _may_vanish(pair)
+        ):
+            said = f"{place(pair)}: {pair.speedup:.1f} times as good as base's, and more than {limit:g} is hard to believe"
+            yield (
+                f"{said}: has its unit or its work changed? If not, raise implausible_speedup for this case in policy.cases",
+                math.log(pair.speedup / limit),
+            )
+
+
+def _may_vanish(pair: Pair) -> bool:
+    engine_count = pair.unit is Unit.COUNT and pair.metric in ENGINE
+    return engine_count or pair.unit is Unit.BYTES or pair.metric.startswith(COMPILATION)
+
+
+def _beyond_roofline(case: CaseComparison) -> Iterator[tuple[str, float]]:
+    for words, fact, rates in ROOFS:
+        amount = case.facts.get(fact)
+        peak = next((value for value in map(case.facts.get, rates) if isinstance(value, int | float) and value > 0), None)
+        if isinstance(amount, int | float) and peak is not None:
+            yield from _beyond(case, f"{amount:.3g} {words}", amount, peak)
+
+
+def _beyond(case: CaseComparison, work: str, amount: float, peak: float) -> Iterator[tuple[str, float]]:
+    for pair in case.pairs:
+        if pair.metric != STEP_TIME.name or pair.unit is not Unit.SECONDS or pair.head is None or pair.head.median <= 0:
+            continue
+        share = amount / pair.head.median / peak
+        if share > BEYOND_PEAK:
+            said = f"{pair.arm}: {work} in {pair.head.median:.3g} s are {share:.1f} times this device's peak"
+            yield f"{said} of {peak:.3g} per second: not all was computed, or policy.cases explains it", math.log(share)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scope:
+    """Differences between measured and requested cases, a sentence for each (`judge.policy.binding`).
+
+    `narrowed` is what a workflow's flags narrow or move, `undeclared` the suites whose cases are
+    not declared.
+    """
+
+    narrowed: tuple[str, ...] = ()
+    undeclared: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compared:
+    """A comparison that has not been judged yet; the fields are those of `Comparison`, and the `scope` of head.
+
+    `unready` says of each side that could not be made ready why: nothing was measured then. `accepted` are the entries for
+    intended changes that count.
+    """
+
+    mode: BaselineMode
+    head: Side
+    base: Side | None
+    absence: str | None
+    mismatches: tuple[Mismatch, ...]
+    across: tuple[Mismatch, ...] = ()
+    cases: tuple[CaseComparison, ...]
+    shifts: tuple[CommonShift, ...] = ()
+    scope: Scope = Scope()
+    unready: tuple[str, ...] = ()
+    accepted: tuple[Acceptance, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observation:
+    """A finding without severity; `suite` is whose policy applies.
+
+    `rank`, then `size`, orders those of one rule: times come before memory, memory before counts.
+    """
+
+    rule: Rule
+    message: str
+    case: str | None = None
+    suite: str | None = None
+    size: float = 0.0
+    rank: int = 0
+
+
+_PAIR_RULES = {
+    Verdict.REGRESSED: Rule.REGRESSED,
+    Verdict.SUSPECTED: Rule.SUSPECTED,
+    Verdict.INCONCLUSIVE: Rule.INCONCLUSIVE,
+    Verdict.INCOMPARABLE: Rule.INCOMPARABLE,
+    Verdict.REMOVED: Rule.METRIC_REMOVED,
+    Verdict.FAILED: Rule.METRIC_MISSING,
+}
+_SHIFT_RULES = {Verdict.REGRESSED: Rule.COMMON_SHIFT, Verdict.INCONCLUSIVE: Rule.INCONCLUSIVE}
+_CHECK_RULES = {Outcome.FAIL: Rule.CHECK_FAILED, Outcome.UNKNOWN: Rule.CHECK_UNKNOWN}
+_OWN_RULES = {"witnessed": Rule.CLOCK_DISAGREES}
+"""Names of failures of checks that have their own name."""
+_OF_THE_MACHINE = frozenset({"steady", "undisturbed"})
+"""Checks for a quiet machine; the metrics report what noise leaves undecided."""
+_STATUS_RULES = {Status.SKIPPED: Rule.CASE_SKIPPED, Status.NOT_RUN: Rule.CASE_NOT_RUN}
+
+
+def find(compared: Compared, policy: Policy) -> tuple[Finding, ...]:
+    """All findings: failing ones first, then by rule, and within a rule the largest effect first."""
+    severities, rules = list(Severity), list(Rule)
+    seen = [(one, policy.severity(one.rule, suite=one.suite)) for one in _observations(compared, policy)]
+    seen.sort(key=lambda pair: (severities.index(pair[1]), rules.index(pair[0].rule), pair[0].rank, -pair[0].size))
+    return tuple(Finding(rule=one.rule, severity=severity, message=one.message, case=one.case) for one, severity in seen)
+
+
+def measured(case: CaseComparison) -> bool:
+    """Return whether head has any usable measurement of the case: a metric, or training steps."""
+    return any(pair.head for pair in case.pairs) or any(finding.steps for finding in case.parity)
+
+
+def out_of_budget(case: CaseComparison) -> bool:
+    """Return whether the budget ran out before the case's first launch was complete.
+
+    That is not a fault of the code, and gives no answer.
+    """
+    return case.head_status is Status.NOT_RUN and any(check.name == WITHIN_BUDGET for check in case.checks)
+
+
+def _observations(compared: Compared, policy: Policy) -> Iterator[Observation]:
+    if compared.unready:
+        for message in compared.unready:
+            yield Observation(rule=Rule.CASE_FAILED, message=message)
+        return
+    yield from _of_run(compared)
+    yield from _of_undecided(compared)
+    for case in compared.cases:
+        yield from _of_case(case, compared)
+        for message, size in below_floors(case, policy):
+            yield Observation(rule=Rule.BELOW_FLOOR, message=message, case=case.id, suite=case.suite, size=size)
+        for message, size in implausible(case, policy):
+            yield Observation(rule=Rule.IMPLAUSIBLE, message=message, case=case.id, suite=case.suite, size=size)
+        for message, size in beyond_belief(case, policy):
+            yield Observation(rule=Rule.CHECK_UNKNOWN, message=message, case=case.id, suite=case.suite, size=size)
+    for message in unused(compared.accepted, compared.cases):
+        yield Observation(rule=Rule.ACCEPTANCE_UNUSED, message=message)
+    for pattern in idle_patterns(compared.cases, policy):
+        message = f"policy.cases: no case of this run fits {pattern!r}, so it sets nothing apart; correct it, or take it out"
+        yield Observation(rule=Rule.CHECK_UNKNOWN, message=message)
+
+
+def _of_run(compared: Compared) -> Iterator[Observation]:
+    planned = [case for case in compared.cases if case.head_status is not None]
+    if not planned:
+        yield Observation(rule=Rule.EMPTY_RUN, message="no case was planned, so nothing was measured")
+    elif all(case.head_status is Status.SKIPPED for case in planned):
+        message = f"nothing was measured: {count_of(len(planned), 'case')} planned, and all were skipped"
+        yield Observation(rule=Rule.EMPTY_RUN, message=message)
+    if compared.head.run.state is RunState.PARTIAL:
+        yield Observation(rule=Rule.PARTIAL_RUN, message="the run did not come to its end: what follows is only a part of it")
+    for message in compared.scope.narrowed:
+        yield Observation(rule=Rule.NARROWED, message=message)
+    for message in compared.scope.undeclared:
+        yield Observation(rule=Rule.CASES_UNDECLARED, message=message)
+    yield from _of_baseline(compared)
+    yield from _of_new(compared)
+    yield from _of_machines(compared)
+    yield from _of_replaced(compared.cases)
+    for shift in compared.shifts:
+        if rule := _SHIFT_RULES.get(shift.verdict):
+            yield Observation(rule=rule, message=shift.reason, suite=shift.suite, size=abs(math.log(shift.speedup)))
+
+
+def _of_baseline(compared: Compared) -> Iterator[Observation]:
+    """Yield a requested baseline that is missing, or that shares no case with head."""
+    if compared.base is not None and compared.base.run.state is RunState.PARTIAL:
+        yield Observation(rule=Rule.BASELINE_FAILED, message="the baseline's run did not come to its end")
+    if compared.base is None and compared.mode is not BaselineMode.NONE:
+        yield Observation(rule=Rule.BASELINE_MISSING, message=f"there is no baseline: {compared.absence}")
+    elif compared.mode is BaselineMode.NONE or any(map(out_of_budget, compared.cases)):
+        return
+    elif _ended_well(compared.cases) and (message := nothing_compared(compared)) and not _is_barred(compared.cases):
+        yield Observation(rule=Rule.BASELINE_MISSING, message=message)
+
+
+def nothing_compared(compared: Compared) -> str:
+    """Explain why nothing was compared; empty if something was. Such a run never passes.
+
+    Without a baseline, arms of a case that are compared with each other, and checks, are enough where none was asked for.
+    """
+    ended_well = _ended_well(compared.cases)
+    alone = compared.base is None and compared.mode is BaselineMode.NONE
+    if any(map(_is_judged_alone, ended_well)) if alone else any(map(_is_compared, compared.cases)):
+        return ""
+    if not ended_well:
+        return "nothing was measured, so nothing was compared"
+    if alone:
+        return "nothing was compared: no baseline was asked for, and no case has a check or a second arm"
+    return _why_not_compared(compared, ended_well)
+
+
+def _why_not_compared(compared: Compared, ended_well: Sequence[CaseComparison]) -> str:
+    if compared.base is None:
+        return "there is no baseline, so nothing was compared"
+    if is_first(compared):
+        names = few((short(case) for case in ended_well), "case")
+        return f"nothing to compare with yet: {count_of(len(ended_well), 'new benchmark')} ({names})"
+    if not any(case.base_status is not None for case in compared.cases):
+        return "the baseline has no cases, so nothing was compared"
+    if not any(case.base_status is not None and case.head_status is not None for case in compared.cases):
+        return "the baseline has no case of this run, so nothing was compared"
+    return "the baseline has no metric of this run that can fail it, so nothing was compared"
+
+
+def _ended_well(cases: Iterable[CaseComparison]) -> list[CaseComparison]:
+    return [case for case in cases if case.head_status is Status.OK and measured(case)]
+
+
+def _is_barred(cases: Iterable[CaseComparison]) -> bool:
+    """Return whether figures of both sides exist but cannot be compared, which has its own rule."""
+    return any(pair.verdict is Verdict.INCOMPARABLE for case in cases for pair in case.pairs)
+
+
+def is_first(compared: Compared) -> bool:
+    """Return whether all of head's cases are new: base was planned in the same run, without any."""
+    planned = [case for case in compared.cases if case.head_status is not None]
+    return (
+        compared.base is not None and compared.mode is BaselineMode.PAIRED and all(case.base_status is None for case in planned)
+    )
+
+
+def _is_compared(case: CaseComparison) -> bool:
+    """Return whether a metric, training or output that can fail the run was compared with base."""
+    told = case.outputs is not None and case.outputs.verdict is not Sameness.UNKNOWN
+    return tally((case,)).all > 0 or case.learning is not None or told
+
+
+def _is_judged_alone(case: CaseComparison) -> bool:
+    """Return whether a case has an answer without a baseline.
+
+    Either one arm is compared with another, or a check has an answer.
+    """
+    answered = any(check.outcome is not Outcome.UNKNOWN and not check.informative for check in case.checks)
+    return bool(case.speedups or case.parity) or answered
+
+
+def _of_new(compared: Compared) -> Iterator[Observation]:
+    """One observation for each suite, for the policy of each: cases of head's that base does not have."""
+    new = [case for case in compared.cases if case.base_status is None and case.head_status is Status.OK]
+    for suite in dict.fromkeys(case.suite for case in new) if compared.base is not None else ():
+        own = [case for case in new if case.suite == suite]
+        message = f"{count_of(len(own), 'new benchmark')}: nothing to compare with yet ({few(map(short, own), 'case')})"
+        yield Observation(rule=Rule.CASE_NEW, message=message, suite=suite)
+
+
+def _of_undecided(compared: Compared) -> Iterator[Observation]:
+    """One observation per suite, for the policy of each: what is open in it, and what it would take."""
+    for suite in dict.fromkeys(case.suite for case in compared.cases):
+        if message := undecided([case for case in compared.cases if case.suite == suite], compared.mode):
+            yield Observation(rule=Rule.UNDECIDED, message=message, suite=suite)
+
+
+def _of_machines(compared: Compared) -> Iterator[Observation]:
+    """One observation per suite, for the policy of each; a row per case would bury everything else."""
+    if not compared.mismatches:
+        return
+    fields = ", ".join(one.field for one in compared.mismatches)
+    hit = [case.suite for case in compared.cases if any(pair.verdict is Verdict.INCOMPARABLE for pair in case.pairs)]
+    for suite in dict.fromkeys(hit):
+        cases = count_of(hit.count(suite), "case")
+        message = f"{cases} of {suite} cannot be compared: the runs differ in {fields}"
+        yield Observation(rule=Rule.INCOMPARABLE, message=message, suite=suite)
+
+
+def _of_replaced(cases: tuple[CaseComparison, ...]) -> Iterator[Observation]:
+    """One observation for each metric that earlier versions measured in another way, of all cases together."""
+    for name, kind in REPLACED.items():
+        hit = [
+            case
+            for case in cases
+            if any(pair.metric == name and pair.detail and pair.verdict is Verdict.REMOVED for pair in case.pairs)
+        ]
+        if hit:
+            measured_then, now = ENGINE[name].title if name in ENGINE else name, kind.title
+            of = f"of {count_of(len(hit), 'case')}"
+            message = (
+                f"the baseline has the {measured_then} {of}, from before {now} was measured in its place; save a new baseline"
+            )
+            yield Observation(rule=Rule.METRIC_REPLACED, message=f"{message} to compare it")
+
+
+def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
+    for rule, message, size in (
+        *((rule, message, 0.0) for rule, message in _of_status(case, compared.mode)),
+        *((Rule.CASE_REDUCED, _reduction(clause), 0.0) for clause in case.reduced),
+        *(found for finding in case.parity for found in _of_parity(finding)),
+        *((*settle_learning(compared.accepted, case, rule, said), size) for rule, said, size in _of_learning(case.learning)),
+        *((*settle_outputs(compared.accepted, case, rule, said), size) for rule, said, size in _of_outputs(case.outputs)),
+    ):
+        yield Observation(rule=rule, message=message, case=case.id, suite=case.suite, size=size)
+    for pair in case.pairs:
+        if pair.verdict in _PAIR_RULES and (found := _of_pair(pair, case, compared)):
+            rule, message, size = found
+            rule, message = settle_metric(compared.accepted, case, pair, rule, message)
+            rank = effect_rank(pair)
+            yield Observation(rule=rule, message=message, case=case.id, suite=case.suite, size=size, rank=rank)
+    for check in case.checks:
+        if check.informative or (check.name == WITHIN_BUDGET and out_of_budget(case)):
+            continue
+        rule_of_check = _CHECK_RULES.get(check.outcome)
+        if rule_of_check is Rule.CHECK_FAILED:
+            rule_of_check = _OWN_RULES.get(check.name, Rule.CHECK_FAILED)
+        elif rule_of_check is Rule.CHECK_UNKNOWN and check.name in _OF_THE_MACHINE:
+            rule_of_check = Rule.DISTURBED
+        elif rule_of_check is Rule.CHECK_UNKNOWN and check.name == WITHIN_BUDGET:
+            rule_of_check = Rule.UNDECIDED
+        if rule_of_check:
+            message = f"{check.name} ({check.arm}): {check.detail}"
+            yield Observation(rule=rule_of_check, message=message, case=case.id, suite=case.suite)
+
+
+def _reduction(clause: str) -> str:
+    if clause.startswith(OTHER_WORK):
+        return f"head does {clause}, so times and results cannot be compared; case_reduced in base's policy can accept it"
+    return f"head owes less than base: {clause}"
+
+
+CRASHED = frozenset({Status.CRASHED, Status.TIMEOUT})
+"""Statuses of a side whose process was killed from outside, or hung."""
+
+
+def _of_status(case: CaseComparison, mode: BaselineMode) -> Iterator[tuple[Rule, str]]:
+    if case.head_status is None:
+        yield Rule.CASE_REMOVED, case.reason
+    elif case.head_status is Status.SKIPPED and case.base_status is Status.OK:
+        yield Rule.CASE_REMOVED, f"measured in the baseline, and {case.reason}"
+    elif out_of_budget(case):
+        yield Rule.UNDECIDED, case.reason
+    elif case.head_status is not Status.OK:
+        if case.suite == IMPORTED and case.base_status is case.head_status:
+            yield Rule.BASELINE_FAILED, f"it failed on both sides: {case.reason}"
+            return
+        also = "" if case.base_status in {None, Status.OK} else f" (in the baseline it ended {case.base_status})"
+        yield _STATUS_RULES.get(case.head_status, Rule.CASE_FAILED), case.reason + also
+    elif case.base_status in CRASHED and mode is BaselineMode.PAIRED:
+        yield Rule.BASELINE_CRASHED, f"head ended well, and was compared with nothing: {case.reason}"
+    elif case.base_status not in {None, Status.OK} and not case.reduced:
+        yield _of_failed_base(case)
+    if case.head_status is Status.OK and not case.pairs and not measured(case):
+        yield Rule.METRIC_MISSING, case.reason
+    for fault in case.base_faults:
+        yield Rule.BASELINE_FAILED, f"the baseline's own run is in doubt: {fault}"
+
+
+def _of_failed_base(case: CaseComparison) -> tuple[Rule, str]:
+    """The rule of a case that failed on base and works on head: in other tools' files, head has fixed it."""
+    if case.suite == IMPORTED:
+        return Rule.CASE_NEW, f"it works on head, so nothing is compared: {case.reason}"
+    return Rule.BASELINE_FAILED, case.reason
+
+
+def _of_pair(pair: Pair, case: CaseComparison, compared: Compared) -> tuple[Rule, str, float] | None:
+    """The rule of a pair with a verdict that has one; none if the case or the run as a whole says it already."""
+    rule = Rule.POSSIBLE if pair.possible else _PAIR_RULES[pair.verdict]
+    if pair.verdict is Verdict.INCOMPARABLE and pair.reason == OTHER_BODY:
+        rule = Rule.METRIC_REPLACED
+    if pair.detail or case.head_status is None or (rule is Rule.INCOMPARABLE and compared.mismatches):
+        return None
+    if rule is Rule.METRIC_MISSING and case.head_status is not Status.OK:
+        return None
+    return rule, f"{place(pair)}: {pair.reason}", change_size(pair)
+
+
+def _of_learning(finding: ParityFinding | None) -> Iterator[tuple[Rule, str, float]]:
+    if finding is None or (finding.verdict.holds and not finding.from_another_start):
+        return
+    undecided_or_held = Rule.START_CHANGED if finding.verdict.holds else Rule.LEARNING_UNKNOWN
+    rule = Rule.LEARNING_CHANGED if finding.verdict.broken else undecided_or_held
+    if finding.verdict is Parity.INSUFFICIENT_SENSITIVITY:
+        rule = Rule.PARITY_UNDECIDED
+    yield rule, f"{finding.arm}: {finding.detail}", training_distance(finding)
+
+
+def _of_outputs(finding: OutputsFinding | None) -> Iterator[tuple[Rule, str, float]]:
+    if finding is None or finding.verdict.holds:
+        return
+    rule = Rule.OUTPUTS_CHANGED if finding.verdict is Sameness.CHANGED else Rule.OUTPUTS_UNKNOWN
+    yield rule, f"{finding.arm}: {finding.detail}", _excess(finding)
+
+
+def _excess(finding: OutputsFinding) -> float:
+    """Return the worst tensor's error relative to rounding; infinite without figures."""
+    worst = next(iter(finding.worst), None)
+    if worst is None or worst.error is None or not worst.allowed:
+        return math.inf
+    return worst.error / worst.allowed
+
+
+def _of_parity(finding: ParityFinding) -> Iterator[tuple[Rule, str, float]]:
+    size = training_distance(finding)
+    message = f"{finding.arm}: {finding.verdict.value.replace('_', ' ')}: {finding.detail}"
+    if finding.verdict.broken:
+        yield Rule.PARITY_BROKEN, message, size
+    elif not finding.verdict.holds:
+        yield Rule.PARITY_UNDECIDED, message, size
+    if finding.accuracy and not finding.accuracy.holds:
+        gap = abs(finding.accuracy.candidate - finding.accuracy.reference)
+        yield Rule.ACCURACY_BROKEN, f"{finding.arm}: accuracy {finding.accuracy.detail}", gap

@@ -1,0 +1,1 @@
+"""Judges times and other figures: noise, the sequential rule, calibration."""

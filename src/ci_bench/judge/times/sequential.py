@@ -1,0 +1,530 @@
+"""A history-pooled t test at planned looks, which decides launch by launch which cases got slower.
+
+Owns the rule's parameters, its decision and its answers. How many launches may have strayed comes
+from `strays`; ratios, spreads and what was learned come from `noise`. Pure: `replay` sees all
+launches run so far and gives the same answer whenever it is asked, live after each round or later
+from the document.
+
+Arrays are [..., cases, launches]; NaN stands for a launch that wasn't run. Ratios are natural logarithms of head over base, in
+seconds: above zero head is slower.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ci_bench.judge.times.devices import Layout, Slots, between, layout, least_without_one
+from ci_bench.judge.times.noise import (
+    LEAST_HISTORY,
+    LEAST_SPREAD,
+    MOST_BOUND,
+    MOST_HISTORY,
+    Floats,
+    Learned,
+    inflation,
+    moderated,
+    nan_median,
+    worth_today,
+)
+from ci_bench.judge.times.shifts import without_shifts
+from ci_bench.judge.times.strays import by_chance, least_launches, today
+from ci_bench.statistics.special_functions import ndtri, stdtrit
+
+Codes = NDArray[np.int8]
+Counts = NDArray[np.intp]
+Truths = NDArray[np.bool_]
+
+POWER = 0.9
+"""The chance with which an effect of the size `Ruling.resolvable` would be found."""
+
+TAU, MARGIN = math.log(1.01), math.log(1.02)
+"""The smallest change that is flagged, and the smallest that must not be called unchanged, unless a case has its own."""
+
+COLD_LAUNCHES = 5
+"""Launches from which on a case without a history may be called changed."""
+
+COLD_UNCHANGED = 2
+"""Launches from which on it may be called unchanged."""
+
+COLD_SPREAD, COLD_FREEDOM = 0.007, 2
+"""Usual spread of unchanged code, and its weight: it only helps to call a case unchanged early."""
+
+COLD_SHARE = 0.5
+"""The same as a share of the spread inside a launch, if that is more.
+
+The median of six workloads on a CPU (0.3 to 2; 0.2 to 0.4 if both sides use the same addresses).
+"""
+
+
+LIKE_ONE_LOOK = 0.22
+"""Looks at a growing mean are much alike: of up to eight between 1 and 16 launches, each may have this share of a level (Pocock
+1977, https://doi.org/10.1093/biomet/64.2.191, with looks at 1, 2, 3, 4, 6, 8, 12 and 16)."""
+
+
+class Code(IntEnum):
+    """The decision on one case; one that is still `OPEN` when no look is left to it is inconclusive."""
+
+    IMPROVED = -1
+    OPEN = 0
+    REGRESSED = 1
+    UNCHANGED = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """The parameters of the decision; changes are natural logarithms of ratios.
+
+    `alpha` bounds the chance that any of the `gating` cases (all, if `None`) of a run without
+    change is called regressed; it is shared out over `looks` by `alpha_shares`, most of it late:
+    regressions are rare, so waiting costs little, and late looks find more for the same share.
+    `beta` bounds the chance of calling a change of `margin` unchanged, in equal shares. `tau` is
+    the smallest change that is flagged; both are one figure, or one for each case (arrays that
+    broadcast to [..., cases]). `recurrence` is the level at which a change must show without its
+    most extreme launch, and `confirmation` that without as many of them as may have strayed by
+    chance. Cases without a history are called changed from `cold_launches` on, and unchanged from
+    `cold_unchanged` on.
+
+    From `patience` launches on, a case continues only while unchanged can still be reached by
+    `regular` launches, or while its mean is `suspect` standard errors from zero; beyond `regular`
+    only if it is `suspect_late`. Giving up early can only lower the chance of a false alarm, and
+    what it saves pays for looks beyond `regular` at the few that look changed.
+
+    Raises:
+        ValueError: shares that don't fit the looks, looks out of order, a verdict from one launch of an unknown machine.
+    """
+
+    alpha: float = 0.01
+    beta: float = 0.05
+    looks: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16)
+    alpha_shares: tuple[float, ...] = (0.0, 0.01, 0.02, 0.04, 0.08, 0.2, 0.25, 0.4)
+    tau: Floats | float = TAU
+    margin: Floats | float = MARGIN
+    gating: int | None = None
+    recurrence: float = 0.9995
+    confirmation: float = 0.99
+    level: float = 0.95
+    cold_launches: int = COLD_LAUNCHES
+    cold_unchanged: int = COLD_UNCHANGED
+    patience: int = 4
+    regular: int = 8
+    suspect: float = 1.5
+    suspect_late: float = 2.5
+
+    def __post_init__(self) -> None:
+        """Refuses parameters under which `alpha` would not bound the false alarms."""
+        if len(self.alpha_shares) != len(self.looks) or min(self.alpha_shares) < 0 or sum(self.alpha_shares) > 1 + 1e-9:
+            raise ValueError("alpha_shares needs a share of at least 0 for each look, and a sum of at most 1")
+        if sorted(set(self.looks)) != list(self.looks) or self.looks[0] < 1:
+            raise ValueError("looks must be launch counts in rising order")
+        if min(self.cold_launches, self.cold_unchanged) <= 1:
+            raise ValueError("cold_launches and cold_unchanged must be at least 2: one launch says nothing of noise")
+
+    @property
+    def beta_of_a_look(self) -> float:
+        """The share of `beta` that each look has, the same for all: see `LIKE_ONE_LOOK`."""
+        return self.beta * max(1 / len(self.looks), LIKE_ONE_LOOK)
+
+
+def fixed(launches: int) -> Rule:
+    """The rule for a fixed number of launches: one look, which has all of alpha and beta."""
+    return Rule(looks=(launches,), alpha_shares=(1.0,), cold_launches=_cold(launches))
+
+
+def adaptive(most: int) -> Rule:
+    """The rule for as many launches as are needed, `most` at most: its looks up to there, the last with the alpha left over."""
+    whole = Rule()
+    if most >= whole.looks[-1]:
+        return whole
+    early = [(look, share) for look, share in zip(whole.looks, whole.alpha_shares, strict=True) if look < most]
+    looks, shares = (*(look for look, _ in early), most), tuple(share for _, share in early)
+    return replace(whole, looks=looks, alpha_shares=(*shares, 1.0 - sum(shares)), cold_launches=_cold(most))
+
+
+def _cold(most: int) -> int:
+    """Two launches at least: one says nothing of noise."""
+    return max(2, min(most, COLD_LAUNCHES))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ruling:
+    """Estimates of each case at its decision, or so far: all [..., cases], NaN if unknown.
+
+    `mean` with its interval `low` to `high` (nominal `Rule.level` at the look where the case stopped), `error` and `freedom`
+    (its standard error and degrees of freedom), `resolvable` (the change that would be found with `POWER`), `needed` (launches
+    in all to find a change of `Rule.margin` with `POWER`; infinite if none would do), `launches` (used), `next_look` (launches
+    to have before asking again, 0 if decided or given up), `excursions` (the share of launches that stray, learned or of
+    today), `inflation` (the noise guard's factor), `calibrated` (a history was there).
+    """
+
+    code: Codes
+    mean: Floats
+    error: Floats
+    freedom: Floats
+    low: Floats
+    high: Floats
+    resolvable: Floats
+    needed: Floats
+    launches: Counts
+    next_look: Counts
+    excursions: Floats
+    inflation: Floats
+    calibrated: Truths
+
+
+_MOST_FREEDOM = 2000.0
+_GRAIN = 8.0
+_LEAST_EXCURSIONS = 1e-6
+_LARGEST = 20.0
+"""A log-ratio beyond this (a factor of 5e8) is a fault of the document."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _State:
+    """Arrays of looks, [..., cases]; `stop` counts used columns, `active` marks running cases."""
+
+    code: Codes
+    active: Truths
+    stop: Counts
+    mean: Floats
+    spread: Floats
+    freedom: Floats
+    count: Counts
+    bound: Floats
+    apart: Floats
+    excursions: Floats
+    inflation: Floats
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Evidence:
+    """The figures of cases at one look, each [cases]: mean, spread of a launch, its degrees of freedom, launches.
+
+    `bound` is the share of the variance of one launch that the others of the run share (`Learned.bound`), `apart` what devices
+    add to the variance of the mean, relative to that of a launch (0 with one device), `excursions` the share of launches that
+    stray, the larger of what was learned and what today shows. `early` are cases of which too little is known to call them
+    changed. `left` is what the mean is, in its own direction, without the device that shows most of it, and `others` how many
+    launches that leaves; NaN with one device. `more` is by how much more a history is believed where a case is called unchanged.
+    `grid` is how far rounding to the grid of a clock can move a mean at most.
+    """
+
+    mean: Floats
+    spread: Floats
+    freedom: Floats
+    count: Counts
+    bound: Floats
+    apart: Floats
+    excursions: Floats
+    early: Truths
+    left: Floats
+    others: Floats
+    more: Floats
+    grid: Floats
+
+    def error(self, launches: Counts | Floats | int) -> Floats:
+        """Return the standard error of a mean: ``s sqrt((1 - bound) / r + bound + apart)``."""
+        return np.asarray(self.spread * np.sqrt((1 - self.bound) / launches + self.bound + self.apart), dtype=np.float64)
+
+    def only(self, which: Truths) -> "_Evidence":
+        """The figures of some of the cases."""
+        return _Evidence(**{field.name: getattr(self, field.name)[which] for field in fields(self)})
+
+    def without_spread(self, which: Truths) -> "_Evidence":
+        """Return the same evidence, with the spread of some of the cases unknown."""
+        spread, freedom = np.where(which, np.nan, self.spread), np.where(which, np.nan, self.freedom)
+        return replace(self, spread=spread, freedom=freedom)
+
+
+def replay(d: Floats, within: Floats, learned: Learned, rule: Rule, *, slots: Slots | None = None) -> Ruling:
+    """Decides each case at the first look at which it can be, from launches [..., cases, launches] run so far.
+
+    Steps (`m` mean and `S` squared deviations of the r launches so far, `phi` from
+    `noise.inflation`): ``v = (nu0 (s0^2 - b^2) phi^2 + S) / (nu0 + r - 1)``, ``nu = nu0 + r - 1``,
+    ``se^2 = v / r + b^2``, where b is the sd of what launches of one run have in common (mostly 0).
+    Suspicious: ``|m| > max(tau, t(a, nu) se)`` at the level ``a = 1 - alpha share / N``. Regressed
+    (or improved): suspicious, and the other launches still say so without the most extreme,
+    ``m' > t(recurrence, nu) se'``, and without the k most extreme,
+    ``m' > t(confirmation, nu) se'``. k is how many of r launches may have strayed to one side by
+    chance: the least k >= 1 with ``P(Bin(r, pi / 2) > k) <= 1 - a``, and pi the share that strays
+    (the larger of `Learned.excursions` and `today`). Unchanged: not suspicious and
+    ``|m| + t(1 - beta / looks, nu) se < margin``. Else open. The history counts as nu0 more
+    observations of the spread (Smyth 2004, https://doi.org/10.2202/1544-6115.1027), `MOST_HISTORY`
+    at most; the shares of alpha are Bonferroni over looks and cases, valid under any dependence
+    between them. If launches were taken on several devices (`slots`, a small number for each
+    launch), the variance of the mean is larger by ``k s^2 sum n_j^2 / r^2`` (`devices.between`),
+    and what is called changed must show without any single device, at the level `confirmation`. If
+    a launch shifted most cases (`shifts`), both words must hold without that shift as well. Ask
+    when a look is complete, or when nothing more will run; a case without a usable launch stays
+    open, and so does one whose spread is unknown.
+    """
+    usable, within, learned = _plausible(d), _plausible(within), _floored(learned)
+    state, gating = _start(usable.shape[:-1]), rule.gating or usable.shape[-2]
+    for number, look in enumerate(rule.looks):
+        going = _going(usable, state, rule.looks, number)
+        if not going.any():
+            continue
+        state.stop[going] = look
+        seen = np.arange(usable.shape[-1])[:look] < state.stop[..., None]
+        masked = np.where(seen, usable[..., :look], np.nan)
+        inside = np.where(seen, within[..., :look], np.nan)
+        factor = inflation(masked, inside, learned)
+        usual = np.fmax(COLD_SHARE * nan_median(inside, axis=-1), COLD_SPREAD)
+        evidence = _weigh(masked, going, factor, learned, rule, usual=usual, lying=_laid(masked, slots, look))
+        own = replace(rule, tau=_of(rule.tau, going), margin=_of(rule.margin, going))
+        codes = _decide(masked[going], evidence, own, number, gating)
+        rest = without_shifts(masked, rule.tau, rule.alpha * rule.alpha_shares[number])
+        if rest is not None:
+            alone = replace(evidence, mean=_moments(rest)[1][going])
+            codes = np.where(codes == _decide(rest[going], alone, own, number, gating), codes, Code.OPEN).astype(np.int8)
+        state.code[going] = codes
+        evidence = evidence.without_spread(evidence.early & (codes == Code.OPEN))
+        _record(state, going, evidence, np.broadcast_to(factor, going.shape)[going])
+        state.active[going] = (state.code[going] == Code.OPEN) & _worthwhile(evidence, own, look)
+    return _ruling(state, usable, learned, rule)
+
+
+def _laid(d: Floats, slots: Slots | None, look: int) -> Layout | None:
+    return None if slots is None else layout(d, slots[..., :look])
+
+
+def resolvable(learned: Learned, launches: int, rule: Rule) -> Floats:
+    """Return the change that `launches` launches detect with `POWER`: [..., cases].
+
+    NaN if uncalibrated.
+
+    With the largest share of alpha that any look has.
+    """
+    learned = _floored(learned)
+    freedom = np.where(_known(learned), np.minimum(learned.freedom, MOST_HISTORY) + launches - 1, np.nan)
+    reach = _reach(freedom, rule, rule.gating or freedom.shape[-1]) * learned.spread
+    share = (learned.bound / learned.spread) ** 2
+    share = np.minimum(share, MOST_BOUND)
+    shrinking = np.asarray(np.sqrt((1 - share) / launches + share), dtype=np.float64)
+    return np.asarray(np.maximum(reach * shrinking, rule.tau), dtype=np.float64)
+
+
+def _reach(freedom: Floats, rule: Rule, gating: int) -> Floats:
+    """Return the change, in standard errors, found with `POWER` at the look with most of alpha."""
+    return _quantile(1 - rule.alpha * max(rule.alpha_shares) / gating, freedom) + float(ndtri(POWER))
+
+
+def _plausible(values: Floats) -> Floats:
+    """Replace values that no measurement gives by NaN."""
+    return np.where(np.abs(values) < _LARGEST, values, np.nan)
+
+
+def _floored(learned: Learned) -> Learned:
+    """No spread below what a clock resolves, and no history that outweighs today's launches."""
+    return Learned(
+        spread=np.maximum(_plausible(learned.spread), LEAST_SPREAD),
+        freedom=np.minimum(learned.freedom, _MOST_FREEDOM),
+        within=np.maximum(_plausible(learned.within), LEAST_SPREAD),
+        bound=np.maximum(_plausible(np.asarray(learned.bound, dtype=np.float64)), 0.0),
+        grid=learned.grid,
+        excursions=np.clip(learned.excursions, _LEAST_EXCURSIONS, 1.0),
+    )
+
+
+def _start(shape: tuple[int, ...]) -> _State:
+    def unknown() -> Floats:
+        return np.full(shape, np.nan)
+
+    return _State(
+        code=np.zeros(shape, dtype=np.int8),
+        active=np.ones(shape, dtype=np.bool_),
+        stop=np.zeros(shape, dtype=np.intp),
+        mean=unknown(),
+        spread=unknown(),
+        freedom=unknown(),
+        count=np.zeros(shape, dtype=np.intp),
+        bound=np.zeros(shape),
+        apart=np.zeros(shape),
+        excursions=unknown(),
+        inflation=unknown(),
+    )
+
+
+def _of(figure: Floats | float, going: Truths) -> Floats:
+    """Select the figure of each continuing case, if every case may have its own."""
+    return np.asarray(np.broadcast_to(figure, going.shape)[going], dtype=np.float64)
+
+
+def _going(d: Floats, state: _State, looks: tuple[int, ...], number: int) -> Truths:
+    """The cases still in play with a launch since the look before."""
+    before = looks[number - 1] if number else 0
+    fresh = np.isfinite(d[..., before : looks[number]]).any(axis=-1)
+    return np.asarray(fresh & state.active, dtype=np.bool_)
+
+
+def _weigh(
+    d: Floats, going: Truths, factor: Floats, learned: Learned, rule: Rule, *, usual: Floats, lying: Layout | None
+) -> _Evidence:
+    """Return mean and pooled spread of continuing cases; those without a history share a prior.
+
+    To call one of these unchanged early, `usual` is taken for what its launches differ by as well.
+    """
+    count, mean, squares = _moments(d)
+    common = np.broadcast_to(np.asarray(learned.bound, dtype=np.float64) ** 2, count.shape)
+    known = _known(learned)
+    usually = np.maximum(learned.spread**2 - common, (1 - MOST_BOUND) * learned.spread**2) * factor**2
+    freedom, more = worth_today(squares, count, np.where(known, usually, np.nan), np.where(known, learned.freedom, np.nan))
+    energy = np.where(known, freedom * usually, np.nan)
+    cold, early = ~known & (count >= rule.cold_launches), ~known & (count >= rule.cold_unchanged) & (count < rule.cold_launches)
+    for which, worth in ((cold, 0.0), (early, COLD_FREEDOM)):
+        if which.any():
+            spread, equivalent = moderated(np.where(which, squares / np.maximum(count - 1, 1), np.nan), np.subtract(count, 1.0))
+            shared = np.where(equivalent > 0, equivalent * spread**2, 0.0)
+            freedom = np.where(which, equivalent[..., None] + worth, freedom)
+            energy = np.where(which, shared[..., None] + worth * usual**2, energy)
+    total = freedom + np.maximum(count - 1, 0)
+    energy = energy + squares
+    within_run = np.maximum(energy / total, LEAST_SPREAD**2)
+    pooled, bound = np.sqrt(within_run + common), common / (within_run + common)
+    strayed = np.maximum(learned.excursions, today(d, learned.spread * factor))
+    strayed = np.broadcast_to(strayed, count.shape)
+    apart, (left, others) = np.zeros(count.shape), (np.full(count.shape, np.nan), np.zeros(count.shape))
+    if lying is not None:
+        apart, (left, others) = between(lying, pooled) * lying.concentration, least_without_one(lying)
+    every = _Evidence(
+        mean=mean,
+        spread=pooled,
+        freedom=total,
+        count=count,
+        bound=bound,
+        apart=apart,
+        excursions=strayed,
+        early=early,
+        left=left,
+        others=others,
+        grid=np.broadcast_to(np.asarray(learned.grid, dtype=np.float64), count.shape),
+        more=more,
+    )
+    return every.only(going)
+
+
+def _moments(d: Floats) -> tuple[Counts, Floats, Floats]:
+    """Number, mean and sum of squared deviations of the launches."""
+    there = np.isfinite(d)
+    count = there.sum(axis=-1)
+    mean = np.divide(np.sum(d, axis=-1, where=there), count, out=np.full(count.shape, np.nan), where=count > 0)
+    return count, mean, np.sum((d - mean[..., None]) ** 2, axis=-1, where=there)
+
+
+def _known(learned: Learned) -> Truths:
+    return np.isfinite(learned.spread) & (learned.freedom >= LEAST_HISTORY)
+
+
+def _record(state: _State, going: Truths, evidence: _Evidence, factor: Floats) -> None:
+    state.mean[going] = evidence.mean
+    state.spread[going] = evidence.spread
+    state.freedom[going] = evidence.freedom
+    state.count[going] = evidence.count
+    state.bound[going] = evidence.bound
+    state.apart[going] = evidence.apart
+    state.excursions[going] = evidence.excursions
+    state.inflation[going] = factor
+
+
+def _decide(d: Floats, evidence: _Evidence, rule: Rule, number: int, gating: int) -> Codes:
+    """The codes of cases [cases] at look `number`; a figure that isn't a number leaves its case open."""
+    size, error = np.abs(evidence.mean), evidence.error(evidence.count)
+    chance = rule.alpha * rule.alpha_shares[number] / gating
+    strict = _quantile(1 - chance, evidence.freedom)
+    lenient = _quantile(1 - rule.beta_of_a_look, evidence.freedom + evidence.more)
+    suspicious = (size - evidence.grid > strict * error) & (size > rule.tau)
+    changed = suspicious & ~evidence.early
+    changed[changed] = _recurs(d[changed], evidence.only(changed), rule, chance)
+    unchanged = ~suspicious & (size + evidence.grid + lenient * error < rule.margin)
+    return np.where(changed, np.sign(evidence.mean), np.where(unchanged, Code.UNCHANGED, Code.OPEN)).astype(np.int8)
+
+
+def _worthwhile(evidence: _Evidence, rule: Rule, look: int) -> Truths:
+    """Return whether more launches may decide an open case (`Rule`); always without a spread."""
+    if look < rule.patience:
+        return np.ones(evidence.mean.shape, dtype=np.bool_)
+    error = evidence.error(evidence.count)
+    distance = rule.suspect if look < rule.regular else rule.suspect_late
+    suspect = np.abs(evidence.mean) > distance * error
+    lenient = _quantile(1 - rule.beta_of_a_look, evidence.freedom + evidence.more)
+    reachable = (look < rule.regular) & (lenient * evidence.error(rule.regular) < rule.margin)
+    return np.asarray(suspect | reachable | ~np.isfinite(error), dtype=np.bool_)
+
+
+def _recurs(d: Floats, evidence: _Evidence, rule: Rule, chance: float) -> Truths:
+    """Return whether launches show the change without the most extreme one: a change recurs.
+
+    Without one of them, without as many as may have strayed by chance, and without any single device where there are several.
+    """
+    ordered = np.sort(np.where(np.isfinite(d), d * np.sign(evidence.mean)[:, None], np.inf), axis=-1)
+    strayed = by_chance(evidence.count, evidence.excursions, chance)
+    elsewhere = evidence.left > _quantile(rule.confirmation, evidence.freedom) * evidence.error(np.maximum(evidence.others, 1.0))
+    return (
+        _without(ordered, evidence, np.ones_like(strayed), rule.recurrence)
+        & _without(ordered, evidence, strayed, rule.confirmation)
+        & (elsewhere | np.isnan(evidence.left))
+    )
+
+
+def _without(ordered: Floats, evidence: _Evidence, dropped: Counts, level: float) -> Truths:
+    """Return whether rising launches, without the last `dropped`, exceed their error at `level`."""
+    others = evidence.count - dropped
+    divisor = np.maximum(others, 1)
+    rest = np.sum(ordered, axis=-1, where=np.arange(ordered.shape[-1]) < others[:, None]) / divisor
+    limit = _quantile(level, evidence.freedom) * evidence.error(divisor)
+    return np.asarray((others > 0) & (rest - evidence.grid > limit), dtype=np.bool_)
+
+
+def _quantile(level: float, freedom: Floats) -> Floats:
+    """Return Student's t quantile, with freedom rounded down to eighths to share it among cases."""
+    grid = np.floor(np.minimum(freedom, _MOST_FREEDOM) * _GRAIN)
+    distinct, place = np.unique(grid, return_inverse=True)
+    return np.asarray(stdtrit(np.maximum(distinct / _GRAIN, 1.0), level)[place].reshape(freedom.shape), dtype=np.float64)
+
+
+def _ruling(state: _State, d: Floats, learned: Learned, rule: Rule) -> Ruling:
+    common = state.bound + state.apart
+    shrinking = (1 - state.bound) / np.maximum(state.count, 1) + common
+    error = np.hypot(state.spread * np.sqrt(shrinking), learned.grid / math.sqrt(6))
+    half = _quantile((1 + rule.level) / 2, state.freedom) * error
+    gating = rule.gating or d.shape[-2]
+    reach = _reach(state.freedom, rule, gating) * state.spread
+    least = least_launches(state.excursions, rule.alpha * max(rule.alpha_shares) / gating)
+    return Ruling(
+        code=state.code,
+        mean=state.mean,
+        error=error,
+        freedom=state.freedom,
+        low=state.mean - half,
+        high=state.mean + half,
+        resolvable=np.maximum(reach * np.sqrt(shrinking), rule.tau),
+        needed=_needed(reach, state.bound, common, rule.margin, least),
+        launches=state.count,
+        next_look=_next_look(state, rule.looks),
+        excursions=state.excursions,
+        inflation=state.inflation,
+        calibrated=_known(learned),
+    )
+
+
+def _needed(reach: Floats, bound: Floats, common: Floats, margin: Floats | float, least: Floats) -> Floats:
+    """Return the least r >= `least` with ``reach sqrt((1 - b) / r + c) <= margin``, or infinity.
+
+    `common` is what more launches on the same devices don't average away: b, and what devices add.
+    """
+    left = (margin / reach) ** 2 - common
+    launches = np.divide(1 - bound, left, out=np.full(left.shape, np.inf), where=left > 0)
+    return np.where(np.isnan(reach), np.nan, np.maximum(np.ceil(launches), least))
+
+
+def _next_look(state: _State, looks: tuple[int, ...]) -> Counts:
+    following = dict(_steps(looks))
+    due = np.vectorize(following.__getitem__, otypes=[np.intp])(state.stop) if state.stop.size else state.stop
+    return np.where(state.active, due, 0)
+
+
+def _steps(looks: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    """Each number of launches with the look after it; 0 after the last."""
+    yield from zip((0, *looks), (*looks, 0), strict=True)

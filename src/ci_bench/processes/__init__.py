@@ -1,0 +1,1 @@
+"""What parent and worker exchange: start, messages, users, scratch folders."""

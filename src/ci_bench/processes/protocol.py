@@ -1,0 +1,232 @@
+"""A worker's orders, its answers, and its end of the two pipes. Plain JSON in both directions."""
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Never
+
+import msgspec
+
+from ci_bench.processes.messages import ClaimFiles, Keeping, OutputFiles
+from ci_bench.records.config import RunOptions
+from ci_bench.records.outputs import BesideBase
+from ci_bench.records.results import Case, Check, Progress
+from ci_bench.suites.contract import Evidence, Stage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """One worker's job.
+
+    Without a stage, the worker only probes the machine, or compares tensors: of `files`, or of
+    `claims`.
+
+    `environ` is set in the worker before anything else runs there. `worker` is the suite's worker
+    module. `keep` selects the written outputs of the case's reference arm, `base_digest` is the
+    digest of base's tensors in `files`. `limit_s` is the approximate duration of a stage that can
+    do more or less. The worker and its children keep to `cores`, by their numbers; without any, to
+    their usual ones. `largest_batch` are the numbers of rows that fit.
+    """
+
+    launch: int
+    device: str
+    options: RunOptions
+    scratch: str
+    worker: str | None = None
+    case: Case | None = None
+    stage: Stage | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
+    keep: Keeping = Keeping.NOTHING
+    files: OutputFiles | None = None
+    base_digest: str = ""
+    claims: tuple[ClaimFiles, ...] = ()
+    limit_s: float = 0.0
+    cores: tuple[int, ...] = ()
+    largest_batch: int | None = None
+
+
+class OrderKind(StrEnum):
+    """The next action of a worker that keeps a case's arms ready."""
+
+    WARM = "warm"
+    """Warm every arm up; `Order.calls` of each make a sample."""
+    TURN = "turn"
+    """Take `Order.samples` samples of the arm `Order.seat`, as part of block `Order.block`."""
+    KEEP_BUSY = "keep_busy"
+    """Run the arm `Order.seat` for `Order.seconds` without a pause; `Done.made` are the calls that were made."""
+    KEEP_TO = "keep_to"
+    """Compute only on `Order.core` from now on."""
+    DISCARD = "discard"
+    """Throw the samples of `Order.block` away."""
+    FINISH = "finish"
+    """Report the measurements, and end."""
+
+
+TOUCH_FROM_CALLS = 50
+"""A touch is then at most two per cent of a sample."""
+
+
+MOST_FLUSHES = 64
+"""The limit of overwriting the L2 cache before a call.
+
+It keeps the GPU busy until the host has queued the call.
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """One line to a worker.
+
+    With `touch`, one call is made before samples of `TOUCH_FROM_CALLS` or more: another process had the machine in between.
+
+    With `referee`, calls on fresh inputs drawn from this seed come before them, and their results
+    are judged at the end; `once` means a single call.
+
+    `flushes` of the cache come before each call, as many on all sides; 0 leaves them to the clock.
+    """
+
+    kind: OrderKind
+    calls: tuple[int, ...] = ()
+    seat: int = 0
+    block: int = 0
+    samples: int = 1
+    touch: bool = False
+    referee: int | None = None
+    once: bool = False
+    flushes: int = 0
+    seconds: float = 0.0
+    core: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Done:
+    """A worker executed its order, or has its arms open (then `calls` of each arm make a sample).
+
+    Once the arms are warm, `block_s` is the duration of the worker's part of a block (s), and
+    `flushes` the number of cache flushes that its calls needed. `one_core` means that it computed
+    in one process on at most one core. `made` are the calls of an arm that was kept busy.
+    """
+
+    calls: tuple[int, ...] = ()
+    block_s: float = 0.0
+    flushes: int = 0
+    made: int = 0
+    one_core: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    """The end of a stage, if the stage could report it: `kind` is a `Status` value.
+
+    `spoilt`: a failed capture of a CUDA graph left the process unfit, and a new one without graphs
+    may do better. `waited`: a rank gave up waiting for others.
+    """
+
+    kind: str
+    message: str
+    spoilt: bool = False
+    waited: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """One line from a worker: exactly one field is set."""
+
+    progress: Progress | None = None
+    done: Done | None = None
+    evidence: Evidence | None = None
+    fault: Fault | None = None
+    environment: Mapping[str, Mapping[str, str | int | float | bool | None]] | None = None
+    beside: BesideBase | None = None
+    judged: tuple[Check, ...] | None = None
+
+
+ANSWER_FIELDS = frozenset(one.name for one in fields(Answer))
+
+
+def encode(message: Task | Answer) -> bytes:
+    """Return one line of JSON.
+
+    Raises ValueError for a non-finite number, TypeError for a value that JSON cannot hold.
+    """
+    return json.dumps(msgspec.to_builtins(message), allow_nan=False).encode() + b"\n"
+
+
+def encode_order(order: Order) -> bytes:
+    """One line of JSON, in as few steps as can be: between two samples, all code has left the caches."""
+    return _ORDER_ENCODER.encode(order) + b"\n"
+
+
+def decode_task(line: bytes) -> Task:
+    """Read a line of `encode`."""
+    return msgspec.convert(json.loads(line), Task)
+
+
+def decode_order(line: bytes) -> Order:
+    """Read a line of `encode_order`."""
+    return _ORDER_DECODER.decode(line)
+
+
+def decode_answer(line: bytes) -> Answer:
+    """Read one line of a worker. Raises `ValueError` (or `msgspec.ValidationError`, its subclass) on anything else."""
+    if line == _OBEYED_LINE:
+        return _OBEYED
+    raw = _DECODER.decode(line.decode())
+    if not isinstance(raw, dict) or not raw.keys() <= ANSWER_FIELDS or sum(raw[name] is not None for name in raw) != 1:
+        message = "an answer is a mapping with exactly one of its fields set"
+        raise ValueError(message)
+    return msgspec.convert(raw, Answer)
+
+
+def _finite(text: str) -> float:
+    """Python reads 1e999 as infinity."""
+    value = float(text)
+    return value if math.isfinite(value) else _refuse(text[:20])
+
+
+def _refuse(name: str) -> Never:
+    message = f"{name} is not a number that JSON knows"
+    raise ValueError(message)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+"""Made once: `json.loads` would make one for every answer, between two turns."""
+_ORDER_ENCODER, _ORDER_DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(Order)
+
+_OBEYED = Answer(done=Done())
+OBEYED = encode(_OBEYED)
+"""The line that answers every order of a turn: it is not put together, and not taken apart, each time."""
+_OBEYED_LINE = OBEYED.rstrip(b"\n")
+
+
+class Abandoned(Exception):  # noqa: N818 - unreported: the process that gave orders has gone
+    """The orders ended before the order to finish."""
+
+
+class Channel:
+    """Says answers on one descriptor and takes orders from another."""
+
+    def __init__(self, answers: int, orders: int) -> None:
+        """Both descriptors are open; they are left so."""
+        self._answers = answers
+        self._orders = orders
+
+    def say(self, answer: Answer) -> None:
+        """Send one line."""
+        self.send(encode(answer))
+
+    def send(self, line: bytes) -> None:
+        """Send one line that is encoded already."""
+        data = memoryview(line)
+        while data:
+            data = data[os.write(self._answers, data) :]
+
+    def orders(self) -> Iterator[Order]:
+        """The parent's orders as they come; ends when the parent has closed its end."""
+        rest = b""
+        while data := os.read(self._orders, 1 << 16):
+            *lines, rest = (rest + data).split(b"\n")
+            yield from map(decode_order, lines)

@@ -1,0 +1,1 @@
+"""The parent of all workers: plan, launches, stages, turns, ledger, budget."""

@@ -1,0 +1,550 @@
+"""The contract between suites and engine, and the registry of suites.
+
+A suite has two halves. `Suite.plan` turns options into cases without torch. Its worker module, named by `Suite.worker`, is
+imported in worker processes only and has one function, `open_workload(case, context) -> Workload`.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from importlib import import_module
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ci_bench.errors import UnknownSuite
+from ci_bench.records.first_calls import FirstCall
+from ci_bench.records.metrics import ENGINE, MetricKind
+from ci_bench.records.outputs import KeptClaim, ReferenceOutputs
+from ci_bench.records.profiles import Profile
+from ci_bench.records.results import Case, Check, Fact, Metric, ParityEvidence, Results, Spent, Status
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
+
+    from ci_bench.formats.exporting import Exporter, Files
+
+BUILT_IN = {
+    "command": "ci_bench.suites.command.plan:SUITE",
+    "fastrnns": "ci_bench.suites.fastrnns.plan:SUITE",
+    "functions": "ci_bench.suites.functions.plan:SUITE",
+    "torchbench": "ci_bench.suites.torchbench.plan:SUITE",
+    "training_loss": "ci_bench.suites.training_loss.plan:SUITE",
+    "transformers": "ci_bench.suites.transformers.plan:SUITE",
+}
+PLUGIN_GROUP = "ci_bench.suites"
+ATTACHMENTS = "attachments"
+"""The folder in a case's scratch folder whose files are kept next to the results."""
+
+
+class StageKind(StrEnum):
+    """The job of one worker process for one case."""
+
+    PREPARE = "prepare"
+    """Fetch and tokenise once; the only stage that may use the network."""
+    SIZE = "size"
+    """Find out how many rows of the reference arm fit into memory: on one side, for both and for all arms."""
+    VERIFY = "verify"
+    """Gather the suite's own evidence that the arms compute the same."""
+    SEEDS = "seeds"
+    """Train over seeds; only if the sides start from other weights: only seeds compare these."""
+    ROUNDING = "rounding"
+    """Measure more rounding of a training; only if `verify` leaves a side's parity in doubt."""
+    TIME = "time"
+    """Time all arms in turns."""
+    ALONE = "alone"
+    """Run one arm in its own process: peak memory and compile latency."""
+    RUN = "run"
+    """Run a tool that measures itself, and read its output."""
+    EXPLAIN = "explain"
+    """Break down one arm's step. The engine's own, after the last launch; no suite plans it."""
+
+
+ASKED = frozenset({StageKind.SEEDS, StageKind.ROUNDING})
+"""The kinds that take place only on request of the judge."""
+UNTIMED = ASKED | {StageKind.VERIFY}
+"""The kinds that compute, and time nothing."""
+ONCE = UNTIMED | {StageKind.PREPARE, StageKind.SIZE}
+"""The kinds that need one stage per case: samples depend on them, and they bring none."""
+
+
+class Cache(StrEnum):
+    """The compiler cache a stage starts with."""
+
+    COLD = "cold"
+    SHARED = "shared"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SizeLimits:
+    """Limits of a search for the largest batch: `most` rows, in `memory_bytes`.
+
+    `None` is `share` of the device's memory. On the CPU that is the machine's memory, or the
+    container's if that has less.
+    """
+
+    most: int = 1024
+    memory_bytes: int | None = None
+    share: float = 0.4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """One worker's job: a kind, the arms it needs, and its launches (`None`: every launch).
+
+    An `exclusive` stage uses the device as a whole, so the other side must not run meanwhile.
+    `processes` are the ranks that do the job. `limits` are for `StageKind.SIZE`. `provisional`
+    becomes `Context.provisional` in `StageKind.VERIFY`.
+    """
+
+    kind: StageKind
+    arms: tuple[str, ...]
+    launches: tuple[int, ...] | None = (0,)
+    cache: Cache = Cache.SHARED
+    exclusive: bool = False
+    processes: int = 1
+    limits: SizeLimits | None = None
+    provisional: bool = False
+
+    def takes_place_in(self, launch: int) -> bool:
+        """Return true if the stage belongs to a launch (counted from 0)."""
+        return self.launches is None or launch in self.launches
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Computed:
+    """Results of one arm from verification, to be compared with those of the other side.
+
+    `outputs` are the tensors of the plain run by name, on any device: outputs, and in training the
+    loss and the gradients. The effect of rounding is measured, not assumed. `runs` are the same
+    tensors of runs whose numbers were shaken by a rounding of `epsilon` (half the distance from 1
+    to the next number of the format) or summed in another order. `jolts` are those of runs that
+    were shaken harder (`numerics.jolt_of`), for kinks; `truth` those in fp64. Without any of them,
+    only the format's own roundings are allowed. `start` and `inputs` are the digests of the weights
+    and of the inputs (`ci_bench.suites.shared.worker.digests`), by name and in their order. `generators` are the
+    states of the random generators after the run, empty if it draws no random numbers.
+    """
+
+    arm: str
+    epsilon: float
+    outputs: Mapping[str, Any]
+    start: Mapping[str, str] = field(default_factory=dict)
+    inputs: Sequence[str] = ()
+    runs: Sequence[Mapping[str, Any]] = ()
+    jolts: Sequence[Mapping[str, Any]] = ()
+    truth: Mapping[str, Any] | None = None
+    generators: Sequence[Any] = ()
+
+
+def keep_nothing(_: Computed) -> None:
+    """Ignore the results; for workloads that are not compared with another side."""
+
+
+Claim = Callable[[str, str, Mapping[str, Any], Computed], None]
+"""Takes the name of a check, an arm, its results, and the reference's for the same inputs."""
+
+
+def claim_nothing(_check: str, _arm: str, _seen: Mapping[str, Any], _expected: Computed) -> None:
+    """For workloads whose answers are not compared again."""
+
+
+class Ranks(Protocol):
+    """The processes of a stage that has several, as one of them sees them. `rank` is its own, of `count`, from 0.
+
+    torch's process group is there; it is of gloo on the CPU and of NCCL on GPUs, with a device for each rank.
+    """
+
+    @property
+    def rank(self) -> int:
+        """This process's own number; rank 0 is the one that answers."""
+
+    @property
+    def count(self) -> int:
+        """The number of ranks."""
+
+    def order(self, order: Mapping[str, Any]) -> None:
+        """Of rank 0: have the workload of every other rank `follow` an order, while this one does its own part."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Context:
+    """The engine's side of a workload: `device` for torch; the case's stages share `scratch`."""
+
+    device: str
+    scratch: Path
+    progress: Callable[[str, int, int], None]
+    """Called with arm, done and total during a long stage."""
+    launch: int = 0  # from 0: samples that a workload takes itself belong to it
+    keep: Callable[[Computed], None] = keep_nothing
+    """Called in `verify` with the results of the case's reference arm (or of the arm under test).
+
+    They are compared with base's. The tensors are read before it returns. The last call counts.
+    """
+    claim: Claim = claim_nothing
+    """Called in `verify` with results that pass the rule of numbers, which are compared again.
+
+    Tensors are read before it returns. No code of the tree takes part. The worse answer counts.
+    """
+    cuda_graph: bool = False
+    """True if the timed steps of every arm are built for, and captured in, CUDA graphs."""
+    ranks: Ranks | None = None
+    """The processes of the stage, where it has several."""
+    largest_batch: int | None = None
+    """The number of rows that a stage of the kind `StageKind.SIZE` found to fit; else `None`."""
+    provisional: bool = False
+    """True if `verify` may measure little rounding; a stage of `StageKind.ROUNDING` can follow."""
+    threads: int | None = None  # of programs that the workload starts (`run.threads`); this process has them already
+
+    @property
+    def attachments(self) -> Path:
+        """A folder for files kept next to a successful stage's results (`runner.attachments`)."""
+        folder = self.scratch / ATTACHMENTS
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """Findings of one stage. `facts` are properties of the case, such as its parameter count.
+
+    No verdict depends on facts. The engine fills in `outputs` from `Context.keep`, `claims` from
+    `Context.claim`, `spent`, the breakdown of the stage's time, and `profiles`.
+    """
+
+    metrics: tuple[Metric, ...] = ()
+    checks: tuple[Check, ...] = ()
+    parity: ParityEvidence | None = None
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+    outputs: ReferenceOutputs | None = None
+    claims: tuple[KeptClaim, ...] = ()
+    spent: tuple[Spent, ...] = ()
+    profiles: tuple[Profile, ...] = ()
+    begun: Mapping[str, FirstCall] = field(default_factory=dict)
+    """The first call of each arm, which has to be the same where it is timed."""
+
+
+class Unsupported(Exception):  # noqa: N818 - it is a reason to skip, not an error
+    """This combination cannot run here. The message gives the reason; the case is `skipped`."""
+
+
+class NotMeasured(Exception):  # noqa: N818 - it names an outcome
+    """The benchmark failed, and the message explains it fully: the log gets no traceback."""
+
+    status = Status.FAILED
+
+
+class Compiler(StrEnum):
+    """The compiler that translates an arm's step before it runs at full speed."""
+
+    NONE = "none"
+    DYNAMO = "dynamo"
+    """`torch.compile`: graphs, breaks and recompiles are counted, and an arm without a graph fails the check `compiled`."""
+    OTHER = "other"
+    """TorchScript, export, a plugin's own: only the latency of the first call shows it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """A stretch of a step that is also timed separately, as the metric `metric` (``forward_time``).
+
+    Its seconds are divided by `per` (such as the tokens of a decoding loop). They process `items`
+    rows, images or tokens. A part that is `on_host` gives a GPU nothing to do: its clock need not
+    see it.
+    """
+
+    metric: str
+    per: int = 1
+    items: int | None = None
+    on_host: bool = False
+
+
+Mark = Callable[[], None]
+"""Called by a step at the end of each of its parts, in their order."""
+
+
+def no_mark() -> None:
+    """The mark where parts are not timed."""
+
+
+class Program(Protocol):
+    """One arm, built and ready.
+
+    `items` is the number of rows, images or tokens of a step, `None` if that means nothing. A
+    program with resources to release may have `close`, which is called after its last step. `parts`
+    may be empty; work after the last mark belongs to the step, but to no part.
+    """
+
+    items: int | None
+    parts: tuple[Part, ...]
+    compiler: Compiler
+
+    def step(self, mark: Mark) -> None:
+        """Run one call on the next prepared input, without synchronising; `mark` ends each part."""
+
+    def finish(self) -> tuple[Check, ...]:
+        """Check the timed results after the clock has stopped (finite? really updated?)."""
+
+
+class Refereed(Program, Protocol):
+    """A program whose timed calls can be compared with those of the reference arm.
+
+    At unpredictable calls, the engine refreshes the inputs outside the clock, times one call like
+    all others, and reads its results. At the end of the launch the reference arm's program does the
+    same from the same seeds. Tensors are torch's. `learns` means that steps change what later steps
+    compute from (a training). `epsilon` is the precision's rounding, `memory` the longest memory of
+    an optimizer (Adam's second beta), whose divisor loses digits, or 0. `unrefereed` explains why
+    an arm cannot be compared; empty if it can.
+    """
+
+    learns: bool
+    epsilon: float
+    memory: float
+    unrefereed: str
+
+    def remember(self) -> None:
+        """Keep the start of `refresh`, before the first call, but only if calls are refereed."""
+
+    def state(self) -> dict[str, Any]:
+        """Copies on the host of state: ``weights.NAME``, ``buffers.NAME``, ``optimizer.…``."""
+
+    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Any] | None = None, shaken: int = 0) -> bool:
+        """Have the next calls compute from inputs drawn from `seed`: the same values for every arm of the case.
+
+        They are in new memory (`moved`), or in that of the previous call's inputs. Takes over a
+        `state` if one is given. `shaken` other than 0 is the seed of a rounding's worth of noise on
+        floating inputs. Returns true if the values changed.
+        """
+
+    def outputs(self) -> dict[str, Any]:
+        """Last results, uncopied: ``outputs.…``, ``loss``, ``gradients.NAME``, ``weights.NAME``."""
+
+    def resume(self) -> None:
+        """Go back to the prepared inputs. Weights stay as they are."""
+
+
+class Altered(Refereed, Protocol):
+    """A refereed program whose inputs can be written between two calls of a row, without a pause.
+
+    `batches` prepared inputs take turns. Only then are many calls on the same inputs compared.
+    """
+
+    def operands(self) -> list[Any]:
+        """The tensors that the next calls compute from, and no copies."""
+
+    def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
+        """Prepare a write of a few other values, drawn by `seed`, into the last `refresh`'s inputs.
+
+        Every arm of the case gets the same values, in place. The returned function takes a few
+        microseconds, but with `whole` it writes all values. `shaken` is as in `refresh`. `None`:
+        nothing can be written.
+        """
+
+
+class Workload(Protocol):
+    """One case in a worker process.
+
+    One whose steps are short, and allocate, may have `keeps_freed_memory`, which is true: the host's allocator then keeps what is
+    freed while it is timed, rather than by chance.
+    """
+
+    def prepare(self) -> None:
+        """Fetch needed files into caches and `Context.scratch`."""
+
+    def open(self, arm: str) -> Program:
+        """Build a fresh program for an arm; every arm starts from the same bytes."""
+
+    def verify(self, arms: tuple[str, ...]) -> Evidence:
+        """Gather evidence that the arms compute the same."""
+
+
+class Ranked(Workload, Protocol):
+    """A case in each of several processes, in stages that have them (`Stage.processes`)."""
+
+    def spans(self, arm: str) -> bool:
+        """Return true if all ranks run an arm together; otherwise the others wait for rank 0."""
+
+    def follow(self, order: Mapping[str, Any]) -> None:
+        """In every rank but the first: do this process's part of rank 0's order (`Ranks.order`)."""
+
+
+class SelfMeasuring(Protocol):
+    """A case in a worker process that takes its own samples, in stages of the kind `StageKind.RUN`."""
+
+    def measure(self, arms: tuple[str, ...]) -> Evidence:
+        """Run once, and return the measured samples of this launch (`Context.launch`)."""
+
+
+class Sized(Workload, Protocol):
+    """A case whose batch may be of any size, in stages of the kind `StageKind.SIZE`."""
+
+    def open_sized(self, arm: str, rows: int) -> Program:
+        """A fresh program of this size. Raises `Unsupported` if the case has a fixed batch."""
+
+
+class TrainingOverSeeds(Protocol):
+    """A case in a worker process that can train over seeds, in stages of kind `StageKind.SEEDS`."""
+
+    def train_over_seeds(self, arms: tuple[str, ...]) -> Evidence:
+        """The parity evidence of whole trainings over seeds: of each the reference, and the reference from another start."""
+
+
+class TrainingPerturbed(Protocol):
+    """A case in a worker process that measures rounding in parts: the first in `verify`, the rest in `StageKind.ROUNDING`."""
+
+    def train_perturbed(self, arms: tuple[str, ...]) -> Evidence:
+        """The parity evidence that a provisional `verify` left out: the reference's other trainings from shaken weights."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HubModel:
+    """A model of the Hugging Face hub that a case needs: its id, a branch, tag or commit, and whether its weights are read."""
+
+    path: str
+    revision: str | None
+    weights: bool
+
+
+class Suite(Protocol):
+    """The half of a suite that needs no torch.
+
+    `worker` names the worker's module. `preload` are the modules that the process behind a launch
+    imports once, such as torch. `preload_of` may name those of one case (`modules_of`). A plugin's
+    suite may have `options_schema`, the JSON Schema of one of its entries. Any suite may have
+    `exports`, its custom output formats for results (`find_exporters`). A built-in suite whose plan
+    reads files of the tree names them in `reads` (`plans_from_tree`). A suite whose models may come
+    from the hub names those of a case in `hub_models`.
+    """
+
+    name: str
+    worker: str
+    preload: tuple[str, ...]
+
+    def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
+        """Turn one entry of the configuration into cases. Raises `BadConfig` if options contradict each other."""
+
+    def stages(self, case: Case) -> tuple[Stage, ...]:
+        """The worker jobs of a case, in order."""
+
+    def needs_network(self, case: Case) -> bool:
+        """Return true if preparing may have to download."""
+
+
+COMPILING = ("torch._dynamo.backends.common", "torch._inductor.compile_fx")
+"""Modules that any first `torch.compile` in a process imports; for `Suite.preload`."""
+
+
+def modules_of(suite: Suite, case: Case) -> tuple[str, ...]:
+    """The modules to import before the workers of a case are forked."""
+    of_case: Callable[[Case], tuple[str, ...]] | None = getattr(suite, "preload_of", None)
+    return suite.preload if of_case is None else of_case(case)
+
+
+def find_suite(name: str) -> Suite:
+    """Load a built-in suite, or one that an installed plugin registers under the entry point group ``ci_bench.suites``."""
+    if name in BUILT_IN:
+        module, _, attribute = BUILT_IN[name].partition(":")
+        suite: Suite = getattr(import_module(module), attribute)
+        return suite
+    for entry in _installed().select(name=name):
+        return _load(entry)
+    known = ", ".join(sorted({*BUILT_IN, *(entry.name for entry in _installed())}))
+    message = f"unknown suite {name!r} (known: {known}); install the plugin that provides it or correct the name"
+    raise UnknownSuite(message)
+
+
+def find_metrics() -> Mapping[str, MetricKind]:
+    """Metrics that the engine and built-in suites (`METRICS`) declare, by name. Imports no plan.
+
+    Plugins declare none: the process that judges their results need not have them installed. The
+    configuration sets thresholds for theirs.
+    """
+    packages = (import_module(target.partition(".plan")[0]) for target in BUILT_IN.values())
+    declared = (kind for package in packages for kind in getattr(package, "METRICS", ()))
+    return {**ENGINE, **{kind.name: kind for kind in declared}}
+
+
+def plans_from_tree(name: str, options: Mapping[str, Any]) -> bool:
+    """Return true if the cases of an entry are known only next to the measured tree.
+
+    This holds for a plugin, and for an entry whose plan reads files, even readable ones.
+    """
+    if name not in BUILT_IN:
+        return True
+    reads: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = getattr(find_suite(name), "reads", None)
+    return reads is not None and bool(reads(options))
+
+
+def find_exporters() -> "dict[str, Exporter]":
+    """Formats that `convert --to` can write from only a results document, by name.
+
+    Suites declare ``{name: "module:function"}``. Raises `UnknownSuite` if a plugin cannot be
+    imported.
+    """
+    plugins = (_load(entry) for entry in _installed())
+    suites = (*map(find_suite, BUILT_IN), *plugins)
+    declared = {name: where for suite in suites for name, where in getattr(suite, "exports", {}).items()}
+    return {name: _exporter(where) for name, where in sorted(declared.items())}
+
+
+def _exporter(where: str) -> "Exporter":
+    def export(results: Results) -> "Files":
+        module, _, attribute = where.partition(":")
+        exporter: Exporter = getattr(import_module(module), attribute)
+        return exporter(results)
+
+    return export
+
+
+def plugin_forms() -> dict[str, Mapping[str, Any]]:
+    """The JSON Schema of each plugin suite's entries, by suite; any mapping will do where a plugin gives none."""
+    plugins = {entry.name: _load(entry) for entry in _installed()} if _may_be_installed() else {}
+    return {name: getattr(suite, "options_schema", {"type": "object"}) for name, suite in plugins.items()}
+
+
+def plugin_names() -> tuple[str, ...]:
+    """The names of installed plugins' suites, without importing one."""
+    return tuple(entry.name for entry in _installed())
+
+
+def _installed() -> "EntryPoints":
+    """Entry points of installed packages; built-in suites skip the search and its imports."""
+    from importlib.metadata import entry_points
+
+    return entry_points(group=PLUGIN_GROUP)
+
+
+def _may_be_installed() -> bool:
+    """Return true if a package on the path may name our group; asking itself takes longer.
+
+    A path that is not a folder, or a finder of distributions other than Python's, may hold one.
+    """
+    if any(hasattr(finder, "find_distributions") and finder is not PathFinder for finder in sys.meta_path):
+        return True
+    return any(map(_names_plugins, dict.fromkeys(sys.path)))
+
+
+def _names_plugins(place: str) -> bool:
+    try:
+        packages = [path for path in Path(place).iterdir() if path.name.lower().endswith((".dist-info", "egg-info"))]
+        return any(_names_group(package / "entry_points.txt") for package in packages)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+
+
+def _names_group(path: Path) -> bool:
+    try:
+        return PLUGIN_GROUP.encode() in path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _load(entry: "EntryPoint") -> Suite:
+    try:
+        plugin: Suite = entry.load()
+    except Exception as error:
+        message = f"the plugin behind suite {entry.name!r} ({entry.value}) cannot be imported: {error}; fix or uninstall it"
+        raise UnknownSuite(message) from error
+    return plugin

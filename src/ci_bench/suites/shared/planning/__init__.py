@@ -1,0 +1,1 @@
+"""For planning: no torch here."""

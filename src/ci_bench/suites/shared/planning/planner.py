@@ -1,0 +1,84 @@
+"""Plans one entry of a suite from a tree, in a separate process.
+
+The command is ``python -m ci_bench.suites.shared.planning.planner``. The suite is named by import path, so this is
+code under test. The process that judges never imports it: it runs this module in an environment
+without secrets, and reads the answer, which is data.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ci_bench.errors import BadConfig, NothingInTree
+from ci_bench.records.results import Case
+from ci_bench.suites.contract import Stage, Suite
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """Request to the suite at `target` (``package.module:NAME``).
+
+    It is for a plan of `entry`, or only for the suite's description (`None`).
+    """
+
+    target: str
+    entry: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedCase:
+    """A case with its stages, and whether preparing it may have to download."""
+
+    case: Case
+    stages: tuple[Stage, ...]
+    needs_network: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """Description of the suite, and its cases.
+
+    `fault` is the error that the suite reports in the entry. `absent` means that the tree only
+    lacks the suite.
+    """
+
+    worker: str
+    preload: tuple[str, ...] = ()
+    options_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
+    cases: tuple[PlannedCase, ...] = ()
+    fault: str | None = None
+    absent: bool = False
+
+
+def answer(request: Request) -> Answer:
+    """Import the suite and ask it. The caller reports its exceptions, except `BadConfig`."""
+    module, _, attribute = request.target.partition(":")
+    suite: Suite = getattr(import_module(module), attribute)
+    form = getattr(suite, "options_schema", {"type": "object"})
+    about = Answer(worker=suite.worker, preload=tuple(suite.preload), options_schema=form)
+    if request.entry is None:
+        return about
+    try:
+        planned = suite.plan(request.entry)
+    except BadConfig as error:
+        return replace(about, fault=str(error), absent=isinstance(error, NothingInTree))
+    return replace(about, cases=tuple(_planned(suite, case) for case in planned))
+
+
+def _planned(suite: Suite, case: Case) -> PlannedCase:
+    return PlannedCase(case=case, stages=tuple(suite.stages(case)), needs_network=suite.needs_network(case))
+
+
+def main(asked: Path, answered: Path) -> None:
+    """Read a request from one file and write the answer to another."""
+    import msgspec
+
+    request = msgspec.json.decode(asked.read_bytes(), type=Request)
+    answered.write_bytes(msgspec.json.encode(answer(request)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,550 @@
+"""The rule for all suites and plugins: is a result the truth, up to rounding? Imports torch.
+
+No part of the parent. The truth is an fp64 run of the same work. Rounding is measured, not assumed:
+it is the distance from the truth of the reference's runs in the case's precision, one unperturbed,
+others from numbers that are shaken by one rounding. A result's error may be a multiple of the
+largest distance, plus a few roundings of the truth's size. Both the 2-norm and the largest element
+must agree: one wrong element of a large tensor cannot hide. No floor is absolute.
+
+Distances are computed in fp64. For whole numbers (tokens, indices) the number of those that differ
+replaces the 2-norm. Numbers that are not finite must be so in the truth or in the reference's
+unperturbed run, in the same way, and are left out of the norms.
+
+A run may be right by chance, so its distance counts as at least the typical one of its kind (the
+name before its first colon or dot), and more so in tensors of few elements. A gradient that is zero
+by mathematics (a key's bias) has an error and no size, so it may have the roundings of its kind. A
+tensor is *blind* if an error of half its size would be allowed. If all tensors of a kind are blind,
+the answer is unknown.
+
+The multiple is large in fp32, because eager adds in pairs and generated code in a row: sums were up
+to 12 times farther off, and right. With a jolted run, the large multiple is for the last digits
+only, and beyond them twice the jolt counts.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ci_bench.records.outputs import describe_deviation
+from ci_bench.records.results import Outcome
+from ci_bench.suites.shared.worker.casts import real_parts
+from ci_bench.suites.shared.worker.optimizers import lost_by
+from ci_bench.suites.shared.worker.tilts import one_sided, rounded_one_way, tilt
+
+Norm = Callable[[Tensor], float]
+Pair = tuple[float, float]
+"""A figure in the 2-norm, and of the largest element."""
+NORMED = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+"""Of these torch has norms in fp64 without a copy in fp64."""
+JOLT, JOLTED = 16.0, 1 << 20
+"""Size of a jolt in roundings, and the first seed of jolted runs.
+
+A unit's sign may depend on rounding, such as behind a ReLU. Then a gradient jumps or doesn't,
+seldom in few runs. A jolted run crosses more of these kinks; smooth results move in proportion.
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measurement:
+    """Measurements of one tensor: error, largest error of the runs (`noise`), size of the truth.
+
+    `fixed` is allowed in addition. `exact` means an fp64 truth. `fault` is wrong with any numbers.
+    """
+
+    name: str
+    elements: int
+    error: Pair = (0.0, 0.0)
+    noise: Pair = (0.0, 0.0)
+    jolt: Pair | None = None
+    """Likewise of the runs that are shaken by `JOLT` roundings, where there are any."""
+    size: Pair = (0.0, 0.0)
+    fixed: Pair = (0.0, 0.0)
+    real: bool = True
+    exact: bool = True
+    hidden: str = ""
+    """The reason why nothing could be compared, such as a reference run that is not finite."""
+    scale: Pair = (0.0, 1.0)
+    """Of the worst group of elements (`tilts`): its error along the truth, and what is allowed; shares of the truth."""
+    fault: str = ""
+
+
+def measure(
+    name: str,
+    candidate: Tensor,
+    truth: Tensor,
+    runs: Sequence[Tensor],
+    *,
+    jolts: Sequence[Tensor] = (),
+    start: Tensor | None = None,
+    exact: bool = True,
+    epsilon: float = 0.0,
+) -> Measurement:
+    """Measure one tensor. `runs` are the reference's, the unperturbed one first; type and shape have to be its.
+
+    `jolts` are runs that are shaken by `JOLT` roundings. With `epsilon`, one rounding, groups of elements are measured as well.
+    With a `start`, it is the change since then that is measured, and one rounding of the value itself is allowed on top.
+    """
+    reference = runs[0]
+    fault = differing_form(candidate, reference)
+    if fault and candidate.dtype == reference.dtype and any(run.shape != reference.shape for run in (*runs, *jolts)):
+        return Measurement(name=name, elements=candidate.numel(), hidden="the reference's own shape follows from rounding")
+    if fault:
+        return Measurement(name=name, elements=candidate.numel(), fault=fault)
+    runs, jolts = ([run for run in some if run.shape == reference.shape] for some in (runs, jolts))
+    exact, truth = (exact, truth) if truth.shape == reference.shape else (False, reference)
+    begin = None if start is None or not _is_real(reference) else _wide(start)
+    if truth is reference and reference.dtype in NORMED and torch.equal(candidate, reference):
+        candidate = reference
+        if begin is None and len(runs) == 1 and not jolts and _is_finite(size := _pair((_two, _largest), reference)):
+            return Measurement(name=name, elements=candidate.numel(), size=size, exact=exact)
+    once: dict[int, Tensor] = {}
+    for value in (candidate, truth, *runs, *jolts):
+        if id(value) not in once:
+            once[id(value)] = _wide(value) if begin is None else _wide(value) - begin
+    given, true, *others = (once[id(value)] for value in (candidate, truth, *runs, *jolts))
+    fixed = None if begin is None else _rounding(reference) * _wide(reference)
+    found = _compared(name, given, true, others, jolts=len(jolts), fixed=fixed, real=_is_real(reference), exact=exact)
+    if not found.real or found.fault or begin is not None or not epsilon:
+        return found
+    one_way = rounded_one_way(given, true, others[0], reference.dtype)
+    return replace(found, scale=tilt(given, true, others, epsilon), fault=one_way)
+
+
+def measure_change(
+    name: str, candidate: Tensor, ideal: Tensor, *, reference: tuple[Tensor, Tensor], start: Tensor
+) -> Measurement:
+    """Measure an optimizer's change of a parameter against the `ideal` change (fp64).
+
+    Both are for the candidate's own gradients. `reference` is the reference's parameter after the
+    step and the ideal change for its gradients: their distance is rounding. An error within one
+    rounding of the value itself does not count, by element or as a part of the change: narrow
+    formats round small changes away.
+    """
+    own, own_ideal = reference
+    fault = differing_form(candidate, own)
+    if fault:
+        return Measurement(name=name, elements=candidate.numel(), fault=fault)
+    begin = _wide(start)
+    rounding = _rounding(own) * begin.abs()
+
+    def beyond(value: Tensor) -> Tensor:
+        return torch.where(torch.isfinite(value), value.sign() * (value.abs() - rounding).clamp_min(0), value)
+
+    seen, other = (beyond(_wide(after) - begin - made) for after, made in ((candidate, ideal), (own, own_ideal)))
+    visible = beyond(own_ideal)
+    return _compared(name, seen + visible, visible, [other + visible])
+
+
+def missing(name: str, *, extra: bool) -> Measurement:
+    """A tensor that only one side has."""
+    return Measurement(name=name, elements=1, fault=one_sided(kind_of(name), extra=extra))
+
+
+def differing_form(candidate: Tensor, reference: Tensor) -> str:
+    """Describe the difference in type or shape from the reference's; empty without one."""
+    if candidate.dtype == reference.dtype and candidate.shape == reference.shape:
+        return ""
+    given, owed = (f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}" for value in (candidate, reference))
+    return f"{given} instead of {owed}"
+
+
+def _compared(
+    name: str,
+    given: Tensor,
+    true: Tensor,
+    others: Sequence[Tensor],
+    *,
+    jolts: int = 0,
+    fixed: Tensor | None = None,
+    real: bool = True,
+    exact: bool = True,
+) -> Measurement:
+    """Compare in fp64. The norms show if all numbers are finite; then none is left out.
+
+    The last `jolts` of the `others` are jolted; `fixed` is allowed too, element by element.
+    """
+    norms: tuple[Norm, Norm] = (_two, _largest) if real else (_differing, _largest)
+    error, size = _apart(norms, given, true), _pair(norms, true)
+    apart = [_apart(norms, other, true) for other in others]
+    allowed = (0.0, 0.0) if fixed is None else _pair(norms, fixed)
+    hidden = ""
+    if not all(map(_is_finite, (error, size, *apart, allowed))):
+        odd = ~torch.isfinite(given)
+        astray = odd & ~(_same_oddity(given, true) | _same_oddity(given, others[0]))
+        tamed = ~odd & ~torch.isfinite(true) & ~torch.isfinite(others[0])
+        if bool((astray | tamed).any()):
+            fault = f"{int(odd.sum())} elements are not finite, in the reference {int((~torch.isfinite(others[0])).sum())}"
+            return Measurement(name=name, elements=given.numel(), fault=fault)
+        keep = ~odd & torch.isfinite(true)
+        given, true = (torch.where(keep, value, 0.0) for value in (given, true))
+        if given.numel() and not bool(keep.any()) and bool(odd.any() and torch.isfinite(true).any()):
+            hidden = "the reference itself has no finite number"
+        apart = [_pair(norms, torch.where(keep & torch.isfinite(other), other - true, 0.0)) for other in others]
+        error, size = _pair(norms, given - true), _pair(norms, true)
+        allowed = (0.0, 0.0) if fixed is None else _pair(norms, torch.where(keep, fixed, 0.0))
+    return Measurement(
+        name=name,
+        elements=given.numel(),
+        error=error,
+        noise=_farthest(apart[: len(apart) - jolts]),
+        jolt=_farthest(apart[len(apart) - jolts :]) if jolts else None,
+        size=size if real else (float(true.numel()), size[1]),
+        fixed=allowed,
+        real=real,
+        exact=exact,
+        hidden=hidden,
+    )
+
+
+def _farthest(pairs: Sequence[Pair]) -> Pair:
+    return max(two for two, _ in pairs), max(largest for _, largest in pairs)
+
+
+def _pair(norms: tuple[Norm, Norm], value: Tensor) -> Pair:
+    return norms[0](value), norms[1](value)
+
+
+def _apart(norms: tuple[Norm, Norm], value: Tensor, true: Tensor) -> Pair:
+    return (0.0, 0.0) if value is true else _pair(norms, value - true)
+
+
+def _is_finite(pair: Pair) -> bool:
+    """Norms are, where every element is and none is so large that its square is not."""
+    return math.isfinite(pair[0]) and math.isfinite(pair[1])
+
+
+def _same_oddity(one: Tensor, other: Tensor) -> Tensor:
+    """Mask of the places at which two tensors are not finite in the same way."""
+    return (one == other) | (one.isnan() & other.isnan())
+
+
+def _rounding(value: Tensor) -> float:
+    return float(torch.finfo(value.dtype).eps) if _is_real(value) else 0.0
+
+
+def _is_real(value: Tensor) -> bool:
+    return value.is_floating_point() or value.is_complex()
+
+
+def _wide(value: Tensor) -> Tensor:
+    """In fp64, complex numbers as pairs."""
+    return real_parts(value.detach()).to(torch.float64)
+
+
+def _two(value: Tensor) -> float:
+    return float(torch.linalg.vector_norm(value, dtype=torch.float64))
+
+
+def _largest(value: Tensor) -> float:
+    return max(abs(float(one)) for one in value.aminmax()) if value.numel() else 0.0
+
+
+def _differing(value: Tensor) -> float:
+    """Of whole numbers, how many differ."""
+    return float(value.count_nonzero())
+
+
+MULTIPLIER, MULTIPLIER_FP32 = 4.0, 30.0
+JOLT_MULTIPLIER = 2.0
+LAST_DIGITS = 2.0**-12
+FP32_EPSILON = 2.0**-24
+ROUNDINGS = 4.0
+LOST_ROUNDINGS = 8.0
+FEW = 4.0
+"""A norm over n elements fluctuates by a share of 1/sqrt(n): the multiple grows by 1 + sqrt(FEW / n)."""
+ZERO_BY_MATHEMATICS = 2.0**-36
+"""Share of its kind in fp64 below which a value is the rounding of a zero."""
+BLIND, BLIND_FP32 = 0.5, 2.0**-2
+"""Errors of this share of a tensor's size make agreement mean nothing; in fp32 a quarter, as a ReLU's kink may allow 17 %."""
+FEW_NUMBERS = 4
+"""Numbers in fp32 that may be sums of 2 ** 20 terms, which round by the root of that when they are added up in a row."""
+SHOWN = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Agreement:
+    """The answer. `detail` is one sentence; `worst` names the tensor that is nearest to its limit or farthest beyond it.
+
+    `score` is that tensor's error over its allowance: above 1 is wrong.
+    """
+
+    outcome: Outcome
+    detail: str
+    worst: str
+    score: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Yardstick:
+    """Limits: `tolerance` relative to the truth's norm, `multiplier` to the measured rounding.
+
+    Few fp32 numbers may be off by `in_a_row` if no run shows the rounding of long sums.
+    """
+
+    tolerance: float
+    multiplier: float
+    in_a_row: float = 1.5 * 2.0**-14
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Deviation:
+    """Error over allowance of a tensor (`score`, above 1 is wrong); `blind` if zeros would pass."""
+
+    name: str
+    score: float
+    error: float
+    allowed: float
+    blind: bool
+    elements: int = 1
+    hidden: str = ""
+    """Why there was nothing to compare; it is blind, too."""
+    real: bool = True
+    coarse: bool = False
+    tilted: bool = False
+    """Coarse is what is blind since more would be allowed than rounding is in fp32; tilted, a group off in one direction."""
+    fault: str = ""
+
+    @property
+    def wrong(self) -> bool:
+        """True if this is more than rounding. A score of NaN is wrong."""
+        return bool(self.fault) or not self.score <= 1.0
+
+
+def agree(
+    seen: Mapping[str, Tensor],
+    *,
+    truth: Mapping[str, Tensor] | None,
+    runs: Sequence[Mapping[str, Tensor]],
+    epsilon: float,
+    jolts: Sequence[Mapping[str, Tensor]] = (),
+    starts: Mapping[str, Tensor] | None = None,
+    memory: float = 0.0,
+    sums_are_shown: bool = False,
+) -> Agreement:
+    """Check that every tensor of `seen` is the truth's, up to rounding.
+
+    Args:
+        seen: the result by name; the kind precedes the first colon or dot: ``gradient: weight``.
+        truth: the same in fp64. `None` without fp64: the reference's unperturbed run is the truth
+            then, and the shaken runs show rounding. Missing names are taken from that run, too.
+        runs: the reference's runs in the case's precision, the unperturbed one first: the result
+            must have its names, types and shapes. The others start from numbers that are shaken by
+            one rounding (`shaken`); they may lack names.
+        epsilon: one rounding of the precision, half the distance from 1 to the next number.
+        jolts: in fp32 and fp64, more runs of the reference, from numbers that are shaken by `JOLT`
+            roundings: they show the kinks of ReLUs, which a rounding crosses now and then.
+        starts: the start of tensors that a step changes: the change is judged, not the value.
+        memory: the longest memory of the optimizer that changes them (`of_optimizer`), or 0.
+        sums_are_shown: true if the jolts show the rounding of sums added up in a row (`roundings`).
+    """
+    begun, usual = starts or {}, replace(yardstick_of(epsilon), **({"in_a_row": 0.0} if sums_are_shown else {}))
+    found = measured(seen, truth=truth, runs=runs, jolts=jolts, starts=begun, epsilon=epsilon)
+    changes = [one for one in found if one.name in begun]
+    others = [one for one in found if one.name not in begun]
+    return conclude([*judged(others, usual), *judged(changes, of_optimizer(usual, memory))])
+
+
+def yardstick_of(epsilon: float) -> Yardstick:
+    """The yardstick of a precision whose rounding is `epsilon`."""
+    return Yardstick(tolerance=ROUNDINGS * epsilon, multiplier=MULTIPLIER_FP32 if epsilon <= FP32_EPSILON else MULTIPLIER)
+
+
+def of_optimizer(usual: Yardstick, beta: float) -> Yardstick:
+    """For the changes of an optimizer with memory `beta`: one that divides by ``1 - beta ** step`` loses digits.
+
+    The reference computes the divisor in fp64, compilers in fp32 tensors.
+    """
+    return replace(usual, tolerance=max(usual.tolerance, lost_by(beta, LOST_ROUNDINGS * FP32_EPSILON)))
+
+
+def agree_coarsely(seen: Mapping[str, Tensor], own: Mapping[str, Tensor], *, epsilon: float) -> Agreement:
+    """One look without a truth: `seen` is what the reference makes of the same input (`own`), to half the format's digits."""
+    yardstick = Yardstick(tolerance=math.sqrt(epsilon), multiplier=0.0)
+    return conclude(judged(measured(seen, truth=None, runs=[own], starts={}), yardstick))
+
+
+def jolt_of(epsilon: float) -> float:
+    """Return the size of a jolt, and 0 in formats in which every run crosses kinks."""
+    return JOLT * epsilon if epsilon <= FP32_EPSILON else 0.0
+
+
+def shaken(values: Mapping[str, Tensor], epsilon: float, generator: torch.Generator) -> dict[str, Tensor]:
+    """Every real number times (1 + epsilon xi), xi standard normal: the same numbers, off by one rounding each."""
+
+    def shake(value: Tensor) -> Tensor:
+        plain = real_parts(value).double()
+        noise = torch.randn(plain.shape, generator=generator, dtype=plain.dtype, device=generator.device)
+        off = plain * (1 + epsilon * noise.to(value.device))
+        return (torch.view_as_complex(off) if value.is_complex() else off).to(value.dtype)
+
+    return {name: shake(value) if _is_real(value) else value for name, value in values.items()}
+
+
+def measured(
+    seen: Mapping[str, Tensor],
+    *,
+    truth: Mapping[str, Tensor] | None,
+    runs: Sequence[Mapping[str, Tensor]],
+    jolts: Sequence[Mapping[str, Tensor]] = (),
+    starts: Mapping[str, Tensor],
+    epsilon: float = 0.0,
+) -> list[Measurement]:
+    """Measure every tensor that either side has."""
+    reference = runs[0]
+    found = []
+    for name in [*reference, *(name for name in seen if name not in reference)]:
+        if name not in seen or name not in reference:
+            found.append(missing(name, extra=name in seen))
+            continue
+        exact = truth is not None and name in truth
+        true = truth[name] if truth is not None and name in truth else reference[name]
+        own, jolted = ([run[name] for run in every if name in run] for every in (runs, jolts))
+        start = starts.get(name)
+        found.append(measure(name, seen[name], true, own, jolts=jolted, start=start, exact=exact, epsilon=epsilon))
+    return found
+
+
+def judged(measurements: Iterable[Measurement], yardstick: Yardstick) -> list[Deviation]:
+    """Compare each measurement with its allowance, which depends on all others of its kind."""
+    kinds: dict[str, list[Measurement]] = {}
+    for one in measurements:
+        kinds.setdefault(kind_of(one.name), []).append(one)
+    return [deviation for members in kinds.values() for deviation in _judged_kind(members, yardstick)]
+
+
+def conclude(deviations: Sequence[Deviation]) -> Agreement:
+    """The answer for all tensors together."""
+    if not deviations:
+        return Agreement(outcome=Outcome.FAIL, detail="there is no tensor to compare", worst="", score=math.inf)
+    worst = max(deviations, key=lambda one: (bool(one.fault), _ranked(one.score)))
+    wrong = [one for one in deviations if one.wrong]
+    if wrong:
+        more = f"; {len(wrong)} of {len(deviations)} tensors disagree" if len(deviations) > 1 else ""
+        detail = f"{told(worst)}{more}"
+        return Agreement(outcome=Outcome.FAIL, detail=detail, worst=worst.name, score=worst.score)
+    void = unverifiable(deviations)
+    if void:
+        return Agreement(outcome=Outcome.UNKNOWN, detail=void, worst=worst.name, score=worst.score)
+    blind = sum(one.blind for one in deviations)
+    apart = f"; {blind} of them are smaller than their own rounding" if blind else ""
+    counted = f"{len(deviations)} tensors agree" if len(deviations) > 1 else "it agrees"
+    return Agreement(outcome=Outcome.PASS, detail=f"{counted}; {told(worst)}{apart}", worst=worst.name, score=worst.score)
+
+
+def told(deviation: Deviation) -> str:
+    """One tensor in words."""
+    figures = describe_deviation(deviation.error, deviation.allowed)
+    figures = f"a group of its elements leans one way, as if all were {figures}" if deviation.tilted else figures
+    if not deviation.real and not deviation.allowed:
+        figures = f"off by {deviation.error:.3g}; these are not real numbers, so rounding explains nothing"
+    return f"{deviation.name}: {deviation.fault or figures}"
+
+
+def unverifiable(deviations: Sequence[Deviation], kinds: Iterable[str] | None = None) -> str:
+    """Why agreement would mean nothing, or nothing: all tensors of a kind are smaller than their own rounding.
+
+    A kind of one number (a loss may be small by chance) counts only where nothing else is verified.
+    """
+    every = {kind_of(one.name) for one in deviations} if kinds is None else set(kinds)
+    telling = any(_tells(one) for one in deviations)
+    for kind in sorted(every):
+        members = [one for one in deviations if kind_of(one.name) == kind]
+        blind = any(one.blind for one in members) and not any(map(_tells, members))
+        if blind and (not telling or sum(one.elements for one in members) > 1):
+            if all(one.hidden for one in members):
+                return f"{members[0].hidden}, of each {kind} ({len(members)}): nothing was compared"
+            if coarse := [one for one in members if one.coarse]:
+                least = min(coarse, key=lambda one: one.allowed)
+                much = f"rounding would explain {least.allowed:.3g} of {least.name}, which is too much for fp32"
+                return f"none of the {len(members)} {kind} can be verified: {much}"
+            return f"none of the {len(members)} {kind} is larger than its own rounding, so zeros would agree as well"
+    return ""
+
+
+def kind_of(name: str) -> str:
+    """Return the part of a name before its first colon or dot."""
+    return name.replace(":", ".").partition(".")[0]
+
+
+def _tells(one: Deviation) -> bool:
+    return one.allowed > 0 and not one.blind
+
+
+def _spread(one: Measurement, k: int, yardstick: Yardstick) -> float:
+    """Return the error that the runs explain: a multiple of the farthest, or of the jolted runs."""
+    whole = yardstick.multiplier * one.noise[k]
+    if one.jolt is None:
+        return whole
+    jolted = min(yardstick.multiplier, MULTIPLIER) * one.noise[k] + JOLT_MULTIPLIER * one.jolt[k]
+    return max(jolted, min(whole, LAST_DIGITS * one.size[k]))
+
+
+def _ranked(score: float) -> float:
+    return math.inf if math.isnan(score) else score
+
+
+def _judged_kind(members: Sequence[Measurement], yardstick: Yardstick) -> list[Deviation]:
+    real = [one for one in members if one.real and not one.fault and one.elements]
+    count = sum(one.elements for one in real)
+    rms = math.sqrt(sum(one.size[0] ** 2 for one in real) / count) if count else 0.0
+    largest = max((one.size[1] for one in real), default=0.0)
+    typical = (_typical(real, 0, yardstick), _typical(real, 1, yardstick))
+    return [_judged_one(one, yardstick, typical, (rms * math.sqrt(one.elements), largest)) for one in members]
+
+
+def _typical(members: Sequence[Measurement], k: int, yardstick: Yardstick) -> float:
+    """The median relative spread of a kind. Of tensors that are all rounding nothing follows for the others."""
+    shares = [_share(_spread(one, k, yardstick), one.size[k]) for one in members if one.size[k]]
+    telling = [share for share in shares if share < BLIND]
+    return statistics.median(telling) if telling else 0.0
+
+
+def _judged_one(one: Measurement, yardstick: Yardstick, typical: Pair, scale: Pair) -> Deviation:
+    """`typical` is the median relative spread of the kind, `scale` the size that a tensor of the kind usually has."""
+    if one.fault:
+        return Deviation(name=one.name, score=math.inf, error=math.inf, allowed=0.0, blind=False, fault=one.fault)
+    zero = one.real and one.exact and one.size[0] <= ZERO_BY_MATHEMATICS * scale[0]
+    tolerance = yardstick.tolerance if one.real else 0.0
+    # Of a change, the rounding of the value is known and allowed: luck needs no room besides.
+    lucky = one.real and not one.fixed[0]
+    few = 1 + math.sqrt(FEW / max(one.elements, 1)) if lucky else 1.0
+    limits = []
+    for k in range(2):
+        spread = _spread(one, k, yardstick)
+        spread = few * max(spread, typical[k] * one.size[k]) if lucky else spread
+        limit = spread + tolerance * (scale[k] if zero else one.size[k]) + one.fixed[k]
+        sums = lucky and yardstick.multiplier == MULTIPLIER_FP32 and one.elements <= FEW_NUMBERS
+        limits.append(max(limit, yardstick.in_a_row * one.size[k]) if sums else limit)
+    scores = [_score(error, limit) for error, limit in zip(one.error, limits, strict=True)]
+    worst = scores.index(max(scores, key=_ranked))
+    blind = bool(one.hidden) or (one.size[0] > 0 and limits[0] >= BLIND * one.size[0])
+    fine = yardstick.multiplier == MULTIPLIER_FP32 and lucky and one.size[0] > 0
+    coarse = not blind and fine and (limits[0] >= BLIND_FP32 * one.size[0] or limits[1] >= BLIND * one.size[1])
+    score, error, allowed = scores[worst], one.error[worst], limits[worst]
+    if tilted := one.scale[0] > one.scale[1] and score <= 1.0:
+        error, allowed = (share * one.size[0] for share in one.scale)
+        score = error / allowed
+    return Deviation(
+        name=one.name,
+        score=score,
+        error=error,
+        allowed=allowed,
+        blind=blind or coarse,
+        elements=one.elements,
+        hidden=one.hidden,
+        real=one.real,
+        tilted=tilted,
+        coarse=coarse,
+    )
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+def _score(error: float, allowed: float) -> float:
+    return 0.0 if error == 0 else error / allowed if allowed else math.inf

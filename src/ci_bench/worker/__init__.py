@@ -1,0 +1,1 @@
+"""The process that runs a benchmark: clocks, sampling, memory, ranks, outputs."""
