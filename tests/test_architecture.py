@@ -35,56 +35,37 @@ BOTTOM = {"records", "errors"}
 MAY_IMPORT = {
     "records": {"errors"},
     "errors": set(),
-    "config": {*BOTTOM, "imports", "suites"},
-    "accepting": {*BOTTOM, "config"},
-    "imports": BOTTOM,
-    "cage": set(),
-    "gpus": set(),
-    "accuracy": {"special_functions"},
-    "suites": {*BOTTOM, "accuracy", "formats", "gpus", "special_functions"},
-    "engine": {*BOTTOM, "gpus", "suites"},
-    "judge": {*BOTTOM, "accuracy", "special_functions"},
-    "special_functions": set(),
-    "report": BOTTOM,
+    "statistics": set(),
     "formats": BOTTOM,
+    "report": BOTTOM,
+    "judge": {*BOTTOM, "statistics"},
+    "host": BOTTOM,
+    "suites": {*BOTTOM, "formats", "host", "statistics"},
+    "processes": {*BOTTOM, "suites"},
+    "checkouts": {*BOTTOM, "processes"},
+    "worker": {*BOTTOM, "host", "processes", "suites"},
+    "configuration": {*BOTTOM, "checkouts", "processes", "suites"},
+    "runner": {*BOTTOM, "checkouts", "configuration", "host", "judge", "processes", "suites", "worker"},
+    "diagnostics": {*BOTTOM, "host", "judge", "processes", "suites", "worker"},
     "history": {*BOTTOM, "judge", "report"},
     "github": {"errors"},
-    "doctor": {*BOTTOM, "engine", "gpus", "judge"},
-    "gpu_check": {*BOTTOM, "engine", "gpus", "judge", "suites"},
-    "fastrnns_flags": {*BOTTOM, "formats", "suites"},
-    "flags": {"fastrnns_flags", "parsers"},
-    "parsers": {"records"},
-    "settings": {"config", "fastrnns_flags"},
-    "page_assets": {"report"},
-    "noise_floor": {*BOTTOM, "judge", "suites"},
-    "planning": {*BOTTOM, "suites"},
-    "base_plan": {*BOTTOM, "planning", "plugins", "suites"},
-    "plugins": {*BOTTOM, "engine", "suites"},
-    "merging": {*BOTTOM, "engine", "judge"},
-    "fleet": {*BOTTOM, "cage", "judge", "merging", "planning", "resuming", "pipeline", "special_functions"},
-    "resuming": {*BOTTOM, "engine", "planning"},
-    "selftest": {*BOTTOM, "judge"},
+    "fleet": {*BOTTOM, "host", "judge", "runner", "statistics", "worker"},
     "starting": {*BOTTOM, "suites"},
+    "command_line": {*BOTTOM, "configuration", "formats", "suites"},
 }
 """By part of the package: what else of ours it may import; parts that are not here may import all but the edge, `cli` and `commands`."""
 
 EFFECTS = {"os", "subprocess", "socket", "shutil", "tempfile", "pathlib", "io", "sys", "urllib", "http", "logging", "asyncio"}
 EFFECT_CALLS = {"open", "input", "exec", "eval", "write_text", "write_bytes", "read_text", "read_bytes", "unlink", "mkdir"}
 PURE = {"judge", "report"}
-EDGE = {
-    "ci_bench.cli",
-    "ci_bench.command_line.flags",
-    "ci_bench.command_line.fastrnns_flags",
-    "ci_bench.command_line.parsers",
-    "ci_bench.command_line.settings",
-}
+EDGE = {"ci_bench.cli", *(module for module in MODULES if module.startswith("ci_bench.command_line"))}
 SCRIPTS = {
     "ci_bench.worker.profiling.replay",
     "ci_bench.suites.command.looping",
     "ci_bench.suites.training_loss.data.generate",
 }
 PROCESSES = {
-    "ci_bench.host.context",
+    "ci_bench.worker.context",
     "ci_bench.worker.probe",
     "ci_bench.processes.forkserver",
     "ci_bench.worker.ranks",
@@ -229,9 +210,9 @@ def astray(module: str, source: str) -> list[str]:
             forbidden = edge or (own in MAY_IMPORT and not inside and where not in MAY_IMPORT[own])
             found += [f"{module} imports {name}"] if forbidden else []
         of_the_hub = (module, top) == ("ci_bench.commands.fetching", "huggingface_hub")
-        if top in HEAVY and own not in {"suites", "engine"} and module not in OF_VENDORS | OF_GPU_CHECK and not of_the_hub:
+        if top in HEAVY and own not in {"suites", "worker"} and module not in OF_VENDORS | OF_GPU_CHECK and not of_the_hub:
             found.append(f"{module} imports {top}")
-        if top in HEAVY and own in {"engine", "gpus"} and on_load and module not in OF_THE_REFEREE | OF_RANKS:
+        if top in HEAVY and own in {"worker", "host"} and on_load and module not in OF_THE_REFEREE | OF_RANKS:
             found.append(f"{module} imports {top} when it is loaded")
         if top == "requests" and own != "github":
             found.append(f"{module} imports {top}")
@@ -366,7 +347,7 @@ def test_a_planted_fragment_is_seen() -> None:
 
 def test_every_part_is_known() -> None:
     """A new part has to be given its place above, or it could import everything."""
-    free = {"", "__version__", "cli", "commands", "pipeline"}
+    free = {"", "__version__", "cli", "commands"}
     assert {part(module) for module in MODULES} <= {*MAY_IMPORT, *free}
 
 
@@ -389,9 +370,9 @@ PLANTED = [
     (astray, "ci_bench.judge.times.ratios", "from ci_bench.report.text import plain", "imports ci_bench.report.text.plain"),
     (astray, "ci_bench.judge.times.ratios", "from ci_bench import report", "imports ci_bench.report"),
     (astray, "ci_bench.report.text", "class A:\n    from ci_bench import judge", "imports ci_bench.judge"),
-    (astray, "ci_bench.commands.pipeline", "def f():\n    from ci_bench.cli import main", "imports ci_bench.cli.main"),
+    (astray, "ci_bench.runner.runner", "def f():\n    from ci_bench.cli import main", "imports ci_bench.cli.main"),
     (astray, "ci_bench.diagnostics.doctor", "from ci_bench import cli", "imports ci_bench.cli"),
-    (astray, "ci_bench.commands.pipeline", "from ci_bench.commands import reading", "imports ci_bench.commands.reading"),
+    (astray, "ci_bench.runner.runner", "from ci_bench.commands import reading", "imports ci_bench.commands.reading"),
     (astray, "ci_bench.github.client", "from ci_bench.records.results import Case", "imports ci_bench.records.results.Case"),
     (astray, "ci_bench.diagnostics.doctor", "def f():\n    import torch.cuda", "imports torch"),
     (astray, "ci_bench.commands.pipeline", 'def f():\n    import_module("transformers")', "imports transformers"),
@@ -405,7 +386,7 @@ PLANTED = [
     (astray, "ci_bench.suites.contract", "import requests", "imports requests"),
     (astray, "ci_bench.host.gpus.nvidia", "import pynvml", "imports pynvml when it is loaded"),
     (astray, "ci_bench.host.gpus.protocol", "def f():\n    import torch", "imports torch"),
-    (astray, "ci_bench.host.gpus.vendors", "from ci_bench.host import lock", "imports ci_bench.host.lock"),
+    (astray, "ci_bench.host.gpus.vendors", "from ci_bench.worker import probe", "imports ci_bench.worker.probe"),
     (tied_to_a_vendor, "ci_bench.host.monitor", "def f():\n    import pynvml", "imports pynvml"),
     (
         tied_to_a_vendor,

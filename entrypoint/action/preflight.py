@@ -19,7 +19,7 @@ from workflow import say
 FOLDERS = ("config", "results", "prepared", "cache", "documents", "report", "baseline")
 _JOB_CONTAINER = ("/__w", "/__t")
 _LOCKS = "/tmp/ci-bench-locks"  # noqa: S108 - shared by all jobs and users of this machine on purpose
-_CONTEXT = "python -I -m ci_bench.host.context"
+_CONTEXT = "python -I -m ci_bench.worker.context"
 _CONTEXT_S = 300
 """Importing torch from a cold disk takes its time."""
 

@@ -104,7 +104,7 @@ def test_the_first_way_to_a_gpu_that_works_is_taken(steps, plan, way):
 
 def test_a_context_is_opened_in_the_image_with_the_gpus_that_measuring_gets(steps):
     assert steps("preflight")[0] == 0
-    (asked,) = [one for one in calls(steps.notes, "run") if one["argv"][-1].endswith("ci_bench.host.context")]
+    (asked,) = [one for one in calls(steps.notes, "run") if one["argv"][-1].endswith("ci_bench.worker.context")]
     assert "nvidia.com/gpu=all" in asked["argv"]
 
 

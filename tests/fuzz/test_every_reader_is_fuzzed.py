@@ -58,7 +58,7 @@ OUR_OWN = {
     "processes/launch.py": "what the server of its own children says; a worker has no end of that socket",
     "diagnostics/gpu_check/serve.py": "what a probe found, in a fork of its own, of no code but ci-bench's",
     "fleet/journal.py": "what a gate on a fleet wrote into its own output folder, for `--resume`; fleets run trusted code alone",
-    "diagnostics/gpu_check/check.py": "the answers of that process, whose figures are judged as data (tests/gpu_check)",
+    "diagnostics/gpu_check/check.py": "the answers of that process, whose figures are judged as data (tests/diagnostics/gpu_check)",
     "suites/shared/worker/batch_parts.py": "how parts of a batch make the whole, which the case's own worker wrote while preparing: both run the same "
     "measured code",
     "suites/shared/planning/planner.py": "a request that ci-bench wrote into its own scratch folder",

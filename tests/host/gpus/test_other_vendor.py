@@ -12,7 +12,7 @@ from gpu_subjects import absent
 from other_vendor import UUID, Acme, AcmeSmi
 
 from ci_bench.diagnostics import doctor
-from ci_bench.host import context, devices
+from ci_bench.worker import context, devices
 from ci_bench.host.gpus import vendors
 from ci_bench.host.gpus.nvidia import Nvidia
 from ci_bench.host.gpus.protocol import Card, Cards, GpuUnreachable

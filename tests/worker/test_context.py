@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from fake_nvml import FakeNvml
 
-from ci_bench.host import context
+from ci_bench.worker import context
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Open a context on a GPU, compute one number, and describe any obstacle.
 
-A script with its own process. Run as ``python -m ci_bench.host.context`` before anything
+A script with its own process. Run as ``python -m ci_bench.worker.context`` before anything
 is measured: by the action, in the image, with its GPUs. Ends with 0, or with 3 and the message on
 stderr.
 """
