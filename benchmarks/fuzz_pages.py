@@ -23,7 +23,7 @@ from rich.console import Console
 
 from benchmarks.fuzz_readers import Harmful
 from benchmarks.fuzz_seeds import EXAMPLES, ROOT, history
-from ci_bench.commands.pipeline import material
+from ci_bench.commands.judging import material
 from ci_bench.history.alarms import Alarm, alarms_of, issue_text, issue_title
 from ci_bench.history.lines import Line, lines_of
 from ci_bench.history.page import Sheet, render

@@ -16,7 +16,7 @@ from benchmarks.fuzz_readers import Harmful, refused, room, through_a_file
 from benchmarks.fuzz_seeds import EXAMPLES
 from ci_bench import __version__
 from ci_bench.checkouts.sides import Side
-from ci_bench.commands.inputs import OUTCOME, absence
+from ci_bench.commands.baseline_files import OUTCOME, absence
 from ci_bench.errors import CannotResume, DeviceBusy, GitHubFailed, NotOnGitHub
 from ci_bench.github.artifacts import of_run
 from ci_bench.github.client import Client

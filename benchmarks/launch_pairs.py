@@ -15,12 +15,12 @@ from typing import Any, Protocol, TypeVar, cast
 
 from benchmarks.tables import publish
 from ci_bench.checkouts.sides import Side
-from ci_bench.commands import pipeline
 from ci_bench.judge.times.paired import figures
 from ci_bench.records.config import Config, RunOptions
 from ci_bench.records.results import Case, Due, Metric, Results, SideName, Status
 from ci_bench.runner import planning
-from ci_bench.runner.runner import Engine
+from ci_bench.runner.recording import record_run
+from ci_bench.runner.runner import Runner
 from ci_bench.suites.contract import Stage, StageKind, Suite
 
 
@@ -115,13 +115,13 @@ def measure(
     """One case as the engine measures it: base's document, and head's; `program` measures it again."""
     begun = planning.start(config := Config(entries=(), run=run))
     (folder / "scratch").mkdir()
-    engine = Engine(options=config.run, scratch=folder / "scratch", observe=lambda _: None, seed=begun.id, **of_engine)
-    results = pipeline.measure(
+    runner = Runner(options=config.run, scratch=folder / "scratch", observe=lambda _: None, seed=begun.id, **of_engine)
+    results = record_run(
         cast("planning.Plan", ((suite, case),)),
         run=begun,
         sides=sides,
         reproduce={case.id: f"python -m {program}"},
-        engine=engine.measure,
+        measure=runner.run,
         folder=folder,
     )
     for side in (SideName.BASE, SideName.HEAD):

@@ -20,7 +20,6 @@ from scipy.special import stdtrit
 from benchmarks.tables import publish, render
 from benchmarks.work_suite import SUITE as WORK
 from ci_bench.checkouts.sides import Side
-from ci_bench.commands import pipeline
 from ci_bench.judge.times.noise import NORMAL_MAD, Floats
 from ci_bench.judge.times.paired import figures
 from ci_bench.judge.times.pairing import lines_of_both
@@ -29,7 +28,8 @@ from ci_bench.processes.environ import worker_environment
 from ci_bench.records.config import Config, MetricPolicy, RunOptions, Sampling
 from ci_bench.records.results import Case, SideName
 from ci_bench.runner import planning
-from ci_bench.runner.runner import Engine, Plan
+from ci_bench.runner.recording import record_run
+from ci_bench.runner.runner import Plan, Runner
 from ci_bench.suites.contract import Cache, Stage, StageKind, Suite, find_suite
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -112,13 +112,13 @@ def _ratios(plan: Plan, launches: int, folder: Path) -> list[float]:
     config = Config(entries=(), run=replace(RUN, launches=launches))
     begun = planning.start(config)
     with tempfile.TemporaryDirectory() as scratch:
-        engine = Engine(options=config.run, scratch=Path(scratch), observe=lambda _: None, seed=begun.id)
-        results = pipeline.measure(
+        runner = Runner(options=config.run, scratch=Path(scratch), observe=lambda _: None, seed=begun.id)
+        results = record_run(
             plan,
             run=begun,
             sides=sides,
             reproduce=dict.fromkeys((case.id for _, case in plan), "python -m benchmarks.launch_spread"),
-            engine=engine.measure,
+            measure=runner.run,
             folder=folder / "results",
         )
     wanted = ("step_time", "peak_rss", "peak_anonymous", "compile_cold")

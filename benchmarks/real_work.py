@@ -23,18 +23,20 @@ from benchmarks.tables import publish, render
 from benchmarks.work_suite import PLANT, REPEATS, SUITE, WORK
 from ci_bench import __version__
 from ci_bench.checkouts.sides import Side
-from ci_bench.commands import pipeline
 from ci_bench.judge.compare import compare
 from ci_bench.judge.times.audit import binomial_interval
 from ci_bench.judge.times.calibration import collect
+from ci_bench.judge.times.sequential import rule_of
 from ci_bench.processes.environ import worker_environment
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import BaselineMode, Comparison, Pair, Verdict
 from ci_bench.records.config import Config, RunOptions, Sampling
 from ci_bench.records.results import Results, SideName, Status
 from ci_bench.runner import planning
+from ci_bench.runner.asking import OpenCases
 from ci_bench.runner.noise_floor import NoiseFolder
-from ci_bench.runner.runner import Engine
+from ci_bench.runner.recording import record_run
+from ci_bench.runner.runner import Runner
 
 CALIBRATION_RUNS, CALIBRATION_LAUNCHES = 4, 5
 RUN = RunOptions(device="cpu", threads=1, blocks=20, sample_s=0.01, warmup_s=0.2, rotate=4)
@@ -177,15 +179,15 @@ def _measure(config: Config, folder: Path, *, noise: NoiseFolder | None, plant: 
         Side(name=SideName.HEAD, environ={**environ, **({PLANT: "1"} if plant else {})}),
     )
     begun = planning.start(config)
-    judge = pipeline.OpenCases(run=begun, sides=sides, config=config, noise=noise) if noise else None
+    judge = OpenCases(run=begun, sides=sides, config=config, noise=noise) if noise else None
     with tempfile.TemporaryDirectory() as scratch:
-        engine = Engine(options=config.run, scratch=Path(scratch), observe=lambda _: None, still_open=judge, seed=begun.id)
-        results = pipeline.measure(
+        runner = Runner(options=config.run, scratch=Path(scratch), observe=lambda _: None, still_open=judge, seed=begun.id)
+        results = record_run(
             PLAN,
             run=begun,
             sides=sides,
             reproduce=dict.fromkeys((case.id for _, case in PLAN), "python -m benchmarks.real_work"),
-            engine=engine.measure,
+            measure=runner.run,
             folder=folder,
         )
     return results[SideName.BASE], results[SideName.HEAD]
@@ -200,7 +202,7 @@ def _compare(base: Results, head: Results, config: Config, noise: NoiseFolder) -
         absence=None,
         tool_version=__version__,
         calibration=noise.find(head.environment.identity),
-        rule=pipeline.rule_of(config.run),
+        rule=rule_of(config.run),
     )
 
 

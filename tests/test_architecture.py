@@ -209,7 +209,7 @@ def astray(module: str, source: str) -> list[str]:
             edge = where in {"cli", "commands"} and own not in {"cli", "commands"}
             forbidden = edge or (own in MAY_IMPORT and not inside and where not in MAY_IMPORT[own])
             found += [f"{module} imports {name}"] if forbidden else []
-        of_the_hub = (module, top) == ("ci_bench.commands.fetching", "huggingface_hub")
+        of_the_hub = (module, top) == ("ci_bench.commands.fetch_models", "huggingface_hub")
         if top in HEAVY and own not in {"suites", "worker"} and module not in OF_VENDORS | OF_GPU_CHECK and not of_the_hub:
             found.append(f"{module} imports {top}")
         if top in HEAVY and own in {"worker", "host"} and on_load and module not in OF_THE_REFEREE | OF_RANKS:

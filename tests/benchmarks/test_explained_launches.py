@@ -14,7 +14,7 @@ from fake_suite import QUICK, FakeRun
 from ci_bench.records.config import Explain
 from ci_bench.records.results import SideName
 from ci_bench.runner import runner
-from ci_bench.runner.runner import Engine
+from ci_bench.runner.runner import Runner
 from ci_bench.runner.stages import SideRun
 from ci_bench.suites.contract import StageKind
 
@@ -68,10 +68,10 @@ class Told(FakeRun):
 
     def measure_sides(self, plan, ledger, sides):
         named = {case.id: case.arms for _, case in plan}
-        engine = Engine(
+        runner = Runner(
             options=self.options, scratch=self.folder, observe=self.events.append, to_explain=lambda _: named, seed="fake"
         )
-        return engine.measure(plan, sides, {side.name: ledger for side in sides}, self._record)
+        return runner.run(plan, sides, {side.name: ledger for side in sides}, self._record)
 
 
 def test_base_is_explained_before_every_launch_but_the_first_and_head_never(tmp_path: Path, monkeypatch) -> None:

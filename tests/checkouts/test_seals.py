@@ -157,7 +157,7 @@ def test_many_changes_are_counted_and_a_shared_folder_is_inspected_when_asked(tm
 def test_the_engine_is_what_its_interpreter_finds_but_for_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("checkout/src", "elsewhere/site-packages", "elsewhere/deep"):
         (tmp_path / name).mkdir(parents=True)
-    stdlib = Path(os.__file__)
+    stdlib = Path(os.__file__).parent
     paths = [tmp_path / "checkout/src", tmp_path / "elsewhere", tmp_path / "elsewhere/site-packages", tmp_path / "elsewhere/deep"]
     monkeypatch.setattr(sys, "path", ["", *map(str, paths), str(stdlib), str(stdlib / "lib-dynload")])
     grounds = {ground.folder: ground.grows for ground in engine_grounds(tmp_path / "checkout")}

@@ -7,7 +7,7 @@ import pytest
 
 from ci_bench import cli
 from ci_bench.command_line import fastrnns_flags
-from ci_bench.commands.bench import Bench
+from ci_bench.commands.measuring import Measurement
 from ci_bench.errors import BadInput
 from ci_bench.formats import fastrnns as formats
 from ci_bench.runner.planning import plan
@@ -195,7 +195,7 @@ def test_the_reproduce_line_has_the_flags_and_the_case(monkeypatch, tmp_path):
         lines.update({case.id: bench.again(case) for _, case in bench.plan})
         raise BadInput("enough")
 
-    monkeypatch.setattr(Bench, "measure", measure)
+    monkeypatch.setattr(Measurement, "measure", measure)
     flags = ["--group", "rnns", "--rnns", "jit", "--hiddenSize", "6"]
     assert cli.main(["fastrnns", *flags, "--filter", "jit", "--sep", ",", "--output", str(tmp_path)]) == 2
     ((name, line),) = lines.items()

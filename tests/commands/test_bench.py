@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 
-from ci_bench.commands.bench import Device
 from ci_bench.host import lock
 from ci_bench.host.gpus import vendors
 from ci_bench.host.gpus.nvidia import Nvidia
@@ -15,6 +14,7 @@ from ci_bench.host.gpus.protocol import Cards as CardsOfAVendor
 from ci_bench.host.lock import cpu_key, gpu_key
 from ci_bench.records.config import RunOptions
 from ci_bench.records.results import Environment
+from ci_bench.runner.device import Device
 
 Cards = partial(CardsOfAVendor, vendor=Nvidia())
 UUID = "GPU-5a1f0c2e-0000-4000-8000-00000000000a"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ci_bench.commands.trend.bisecting import Answer, Tried, search
+from ci_bench.commands.trend.bisect import Answer, Tried, search
 
 
 def remaining(goods, bad):

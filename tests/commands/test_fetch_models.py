@@ -146,7 +146,7 @@ def test_no_code_of_the_tree_runs_with_the_token(hub, tmp_path):
 
 
 def test_training_names_its_model_too(tmp_path):
-    from ci_bench.commands.fetching import models_of
+    from ci_bench.commands.fetch_models import models_of
 
     entries = {"training_loss": [{"model": {"path": "own/bert", "revision": "v1"}}], "transformers": [{"model": "own/bert"}]}
     (tmp_path / "ci-bench.yml").write_text(yaml.safe_dump({"schema_version": 1, "suites": entries}))

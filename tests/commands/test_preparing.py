@@ -7,7 +7,7 @@ import pytest
 
 from ci_bench.checkouts.sides import Side
 from ci_bench.command_line.settings import Measuring
-from ci_bench.commands.inputs import load
+from ci_bench.commands.loading import load
 from ci_bench.commands.preparing import with_policy_of_base
 from ci_bench.records.config import Rule, Severity
 from ci_bench.records.results import SideName, Source

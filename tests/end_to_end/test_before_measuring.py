@@ -5,7 +5,7 @@ import json
 import pytest
 from end_to_end_builders import git
 
-from ci_bench.commands.bench import Bench
+from ci_bench.commands.measuring import Measurement
 from ci_bench.errors import ExitCode
 from ci_bench.records import documents
 from ci_bench.records.results import RunState
@@ -26,7 +26,7 @@ def idle(monkeypatch, configure):
         raise Measured
 
     configure({"name": "one"}, severities=FAIL)
-    monkeypatch.setattr(Bench, "measure", measure)
+    monkeypatch.setattr(Measurement, "measure", measure)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from repositories import git, left_alone, new_repository
 
 from ci_bench import cli
 from ci_bench.command_line.settings import Settings
-from ci_bench.commands.trend.bisecting import remaining
+from ci_bench.commands.trend.bisect import remaining
 from ci_bench.commands.trend.commits import git_here
 from ci_bench.history.store import FolderStore, file_of
 from ci_bench.judge.times.calibration import fingerprint

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from end_to_end_builders import commit, git, outcome, prepare_slower
 
-from ci_bench.commands.merging import read_pair
+from ci_bench.commands.merge import read_pair
 from ci_bench.errors import ExitCode
 from ci_bench.fleet.merging import merge
 from ci_bench.records import documents

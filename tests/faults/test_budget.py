@@ -14,7 +14,7 @@ from ci_bench.records.config import Policy, Rule, Severity, SuitePolicy
 from ci_bench.records.results import Launch, Phase, SideName, Spent, Status
 from ci_bench.runner.ledger import Ledger
 from ci_bench.runner.planning import coverage, rank, usual_seconds
-from ci_bench.runner.runner import Engine
+from ci_bench.runner.runner import Runner
 
 PLAN = fake_plan({"name": "long"}, {"name": "undecided"}, {"name": "quick"}, {"name": "never"}, {"name": "failed"})
 
@@ -81,7 +81,7 @@ def test_with_a_budget_the_most_informative_cases_come_first(tmp_path, ranked):
     """And the document keeps the order of the plan, with a row for each of the others."""
     clock = StageClock(lambda _: 2.0)
     run = FakeRun(tmp_path)
-    engine = Engine(
+    runner = Runner(
         options=replace(QUICK, budget_s=3.5),
         scratch=tmp_path,
         observe=clock.append,
@@ -90,7 +90,7 @@ def test_with_a_budget_the_most_informative_cases_come_first(tmp_path, ranked):
     )
     ledger = Ledger.open([case for _, case in PLAN], reproduce={case.id: "" for _, case in PLAN})
     sides = (Side(name=SideName.HEAD, environ=run.environ),)
-    _, ended = engine.measure(PLAN, sides, {SideName.HEAD: ledger}, run._record)[SideName.HEAD]
+    _, ended = runner.run(PLAN, sides, {SideName.HEAD: ledger}, run._record)[SideName.HEAD]
     measured = [one.case.name for one in ended.rows.values() if one.status is Status.OK]
     assert measured == (["never", "failed"] if ranked else ["long", "undecided"])
     assert [one.case.name for one in ended.rows.values()] == [case.name for _, case in PLAN]

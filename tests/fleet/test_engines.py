@@ -16,9 +16,9 @@ from ci_bench.checkouts import paired
 from ci_bench.checkouts.bundled import Sources
 from ci_bench.cli import main
 from ci_bench.command_line.settings import Measuring
-from ci_bench.commands import leasing
+from ci_bench.commands import lease
 from ci_bench.commands.fleet import _limits, check_budgets, lease_command, open_engine
-from ci_bench.commands.leasing import read_lease
+from ci_bench.commands.lease import read_lease
 from ci_bench.commands.preparing import setup
 from ci_bench.errors import BadInput, CannotWrite, ExitCode, NotPrepared
 from ci_bench.fleet.coordinator import Limits
@@ -215,7 +215,7 @@ def test_a_lease_without_sides_or_of_a_name_is_refused(more, words, capsys):
 
 @pytest.mark.parametrize(("on_term", "code"), [("sys.exit(7)", 7), ("None", -9)])
 def test_what_a_lease_started_is_asked_to_end_and_then_killed(on_term, code, monkeypatch, tmp_path):
-    monkeypatch.setattr(leasing, "GRACE_S", 0.3)
+    monkeypatch.setattr(lease, "GRACE_S", 0.3)
     ready = tmp_path / "ready"
     text = f"import pathlib, signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: {on_term})"
     process = subprocess.Popen(
@@ -223,7 +223,7 @@ def test_what_a_lease_started_is_asked_to_end_and_then_killed(on_term, code, mon
     )
     while not ready.exists():
         time.sleep(0.005)
-    leasing._end(process)
+    lease._end(process)
     assert process.returncode == code
 
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ci_bench.commands.converting import convert
 from records_builders import MEASURED, RESULTS
 
 from ci_bench.command_line.settings import Converting
 from ci_bench.commands import converting
-from ci_bench.commands.converting import convert
 from ci_bench.errors import BadInput
 from ci_bench.formats import catalogue
 from ci_bench.formats.exporting import Written

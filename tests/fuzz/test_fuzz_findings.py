@@ -11,7 +11,7 @@ from benchmarks.fuzz_targets import TARGETS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ci_bench.commands.inputs import OUTCOME, absence
+from ci_bench.commands.baseline_files import OUTCOME, absence
 from ci_bench.errors import GitHubOdd
 from ci_bench.formats import catalogue
 from ci_bench.formats.series import Unreadable

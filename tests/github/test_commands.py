@@ -12,7 +12,7 @@ from fake_github_events import BASE, HEAD, RUN, pull_request, push, workflow_run
 from fake_github_state import WORKFLOW, sha_of
 from judge_builders import judged, peak, result, results
 
-from ci_bench.commands.inputs import absence
+from ci_bench.commands.baseline_files import absence
 from ci_bench.commands.trusted.judging import Judged, JudgedMachine
 from ci_bench.commands.trusted.publishing import announce, fetch_baseline, fetch_config, publish
 from ci_bench.errors import BadConfig, BadDocument, BadInput, ExitCode, GitHubFailed, GitHubUnreachable, NotOnGitHub

@@ -11,8 +11,8 @@ from fake_github_events import BASE, HEAD, RUN, issue_comment, pull_request
 from fake_github_state import WORKFLOW, sha_of
 from judge_builders import peak, result
 
+from ci_bench.commands.trusted.answer_request import answer_request, starts_on_pushes
 from ci_bench.commands.trusted.publishing import announce, fetch_config, publish
-from ci_bench.commands.trusted.requesting import answer_request, starts_on_pushes
 from ci_bench.errors import ExitCode, GitHubFailed, NotOnGitHub
 from ci_bench.github.comments import read_marker
 

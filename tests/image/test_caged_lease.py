@@ -19,7 +19,7 @@ from repositories import new_repository
 from ci_bench.checkouts.bundled import make_bundle
 from ci_bench.checkouts.worktrees import Wanted
 from ci_bench.cli import main
-from ci_bench.commands.merging import read_pair
+from ci_bench.commands.merge import read_pair
 from ci_bench.errors import ExitCode, NoCage
 from ci_bench.fleet.caging import Cage, take_documents
 from ci_bench.records.config import Setup

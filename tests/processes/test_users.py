@@ -23,7 +23,7 @@ from ci_bench.records.config import Config, RunOptions, Sampling, Setup, SuiteEn
 from ci_bench.records.results import SideName, Status
 from ci_bench.runner import planning
 from ci_bench.runner.ledger import Ledger
-from ci_bench.runner.runner import Engine
+from ci_bench.runner.runner import Runner
 
 # not those of the action's containers: on this host their processes are to be seen, and to be ended, too
 USERS = Users(base=65201, head=65202)
@@ -285,8 +285,8 @@ def test_measured_side_by_side_no_side_reaches_the_other_or_the_engine(open_fold
         visible = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", **own}
         sides.append(Side(name=name, environ=visible, folder=tree, python=python, user=USERS.of(name)))
     ledger = Ledger.open([case for _, case in plan], reproduce={case.id: "again" for _, case in plan})
-    engine = Engine(options=options, scratch=scratch, observe=lambda _: None)
-    measured = engine.measure(plan, sides, dict.fromkeys(SideName, ledger), lambda *_: None)
+    runner = Runner(options=options, scratch=scratch, observe=lambda _: None)
+    measured = runner.run(plan, sides, dict.fromkeys(SideName, ledger), lambda *_: None)
     for side in sides:
         (row,) = measured[side.name][1].rows.values()
         assert row.status is Status.OK, row.failure

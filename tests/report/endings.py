@@ -11,7 +11,7 @@ from functools import cache
 from report_builders import CONDITION, GPU
 from report_documents import ARMS, Documents, _evidence, _frame
 
-from ci_bench.commands import pipeline
+from ci_bench.commands.judging import Baseline, judge
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import BaselineMode, Comparison
 from ci_bench.records.config import Floor, Policy, SuitePolicy
@@ -121,8 +121,8 @@ def results(side, *rows, identity=GPU):
 
 def judged(head, base, *, mode=BaselineMode.PAIRED, policy=None, absence=None, calibration: Calibration | None = None):
     """Both documents and the judge's comparison of them."""
-    baseline = pipeline.Baseline(mode=mode, results=base, absence=absence)
-    comparison = pipeline.judge(head, baseline, policy=policy or Policy(), folder=None, calibration=calibration)
+    baseline = Baseline(mode=mode, results=base, absence=absence)
+    comparison = judge(head, baseline, policy=policy or Policy(), folder=None, calibration=calibration)
     return Documents(comparison, head, base)
 
 

@@ -7,7 +7,7 @@ from functools import cache
 
 from report_builders import CONDITION, GPU
 
-from ci_bench.commands import pipeline
+from ci_bench.commands.judging import Baseline, judge, page
 from ci_bench.records.comparison import BaselineMode, Comparison
 from ci_bench.records.config import Policy
 from ci_bench.records.results import (
@@ -51,7 +51,7 @@ class Documents:
 
     @property
     def html(self) -> str:
-        return pipeline.page(self.comparison, head=self.head, base=self.base)
+        return page(self.comparison, head=self.head, base=self.base)
 
 
 @cache
@@ -60,16 +60,16 @@ def paired(cases: int = 4, blocks: int = BLOCKS, steps: int = STEPS) -> Document
     head, base = (
         Results(**_frame(side), cases=tuple(_row(side, n, blocks, steps) for n in range(cases))) for side in ("head", "base")
     )
-    baseline = pipeline.Baseline(mode=BaselineMode.PAIRED, results=base)
-    return Documents(pipeline.judge(head, baseline, policy=Policy(), folder=None), head, base)
+    baseline = Baseline(mode=BaselineMode.PAIRED, results=base)
+    return Documents(judge(head, baseline, policy=Policy(), folder=None), head, base)
 
 
 @cache
 def alone() -> Documents:
     """The head of the same run, with nothing to compare."""
     head = paired().head
-    baseline = pipeline.Baseline(mode=BaselineMode.NONE, absence="this report covers a single run")
-    return Documents(pipeline.judge(head, baseline, policy=Policy(), folder=None), head, None)
+    baseline = Baseline(mode=BaselineMode.NONE, absence="this report covers a single run")
+    return Documents(judge(head, baseline, policy=Policy(), folder=None), head, None)
 
 
 def _frame(side: str) -> dict:

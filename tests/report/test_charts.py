@@ -7,7 +7,7 @@ import pytest
 from report_builders import ENDINGS, case, comparison, pair, paired_run, regressed
 from report_documents import DIVERGES, STEPS, paired
 
-from ci_bench.commands import pipeline
+from ci_bench.commands.judging import Baseline, judge, material, page
 from ci_bench.records.comparison import BaselineMode, Interval, Verdict
 from ci_bench.records.config import Policy
 from ci_bench.records.results import Launch, Role, Unit
@@ -17,7 +17,7 @@ from ci_bench.report.charts.values import axis, density, short
 
 def charts(number: int = 0, head=None):
     made = paired()
-    return case_charts(made.comparison.cases[number], pipeline.material(head or made.head, made.base))
+    return case_charts(made.comparison.cases[number], material(head or made.head, made.base))
 
 
 def with_metric(**fields):
@@ -110,7 +110,7 @@ def test_a_long_training_is_thinned_but_keeps_its_divergence_and_its_end() -> No
     head = replace(made.head, cases=(replace(row, parity=replace(row.parity, traces=traces)),))
     finding = replace(made.comparison.cases[0].parity[0], first_step=1234)
     told = replace(made.comparison.cases[0], parity=(finding,))
-    chart = case_charts(told, pipeline.material(head, made.base)).curves[0]
+    chart = case_charts(told, material(head, made.base)).curves[0]
     assert len(chart.steps) <= FULL.steps + 2
     assert {0, 1234, 50 * STEPS - 1} <= set(chart.steps)
     assert chart.total == 50 * STEPS
@@ -130,14 +130,14 @@ def without_norms(document, roles=frozenset(Role)):
 def test_only_recorded_signals_are_drawn(roles) -> None:
     made = paired()
     head, base = without_norms(made.head, roles), without_norms(made.base)
-    baseline = pipeline.Baseline(mode=BaselineMode.PAIRED, results=base)
-    judged = pipeline.judge(head, baseline, policy=Policy(), folder=None)
-    assert "gradient norm 0" not in pipeline.page(judged, head=head, base=base)
+    baseline = Baseline(mode=BaselineMode.PAIRED, results=base)
+    judged = judge(head, baseline, policy=Policy(), folder=None)
+    assert "gradient norm 0" not in page(judged, head=head, base=base)
     scores = [one.grad_norm_score for case in judged.cases for one in case.parity]
     assert scores
     assert not any(scores)
     assert None in scores
-    found = case_charts(judged.cases[0], pipeline.material(head, base))
+    found = case_charts(judged.cases[0], material(head, base))
     drawn = {one.signal for one in found.curves}
     assert drawn == ({"loss"} if roles == frozenset(Role) else {"loss", "grad_norm"})
     assert {one.signal for one in found.scores} <= {"loss"}
@@ -180,14 +180,14 @@ def test_no_number_that_a_document_can_hold_keeps_a_page_from_being_written(extr
     for values in ((extreme, 1.0), (extreme, extreme), (extreme, 1.0, 1.0), (-extreme, -extreme)):
         launches = (Launch(launch=0, values=values),)
         for head in (made.head, with_metric(launches=launches)):
-            assert pipeline.page(value, head=head, base=made.base)
+            assert page(value, head=head, base=made.base)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_every_ending_can_be_drawn_from_the_comparison_alone(ending: str) -> None:
     value = ENDINGS[ending]()
     for one in value.cases:
-        found = case_charts(one, pipeline.material(None, None))
+        found = case_charts(one, material(None, None))
         assert (found.id, found.samples, found.curves) == (one.id, (), ())
     assert change_chart(regressed()).rows
 

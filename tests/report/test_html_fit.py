@@ -9,7 +9,7 @@ from report_builders import case, comparison, memory, pair, parity, speedup
 from report_documents import DIVERGES, STEPS, paired
 from test_html_browser import draw_all
 
-from ci_bench.commands import pipeline
+from ci_bench.commands.judging import page
 from ci_bench.commands.page_assets import page_assets
 from ci_bench.records.comparison import Parity, Verdict
 from ci_bench.report.html.page import policy
@@ -50,7 +50,7 @@ def with_outlier(first_step: int = STEPS - 2) -> str:
         told, parity=tuple(replace(one, first_step=first_step) if one.first_step == DIVERGES else one for one in told.parity)
     )
     value = replace(made.comparison, cases=(late, *made.comparison.cases[1:]))
-    return pipeline.page(value, head=head, base=made.base)
+    return page(value, head=head, base=made.base)
 
 
 def test_many_long_names_and_arms_fit_every_window_in_both_themes(browser, tmp_path) -> None:

@@ -31,15 +31,15 @@ class Asking(FakeRun):
     launches_seen: list[int]
 
     def measure_sides(self, plan, ledger, sides):
-        from ci_bench.runner.runner import Engine
+        from ci_bench.runner.runner import Runner
 
         def ask(measured):
             rows = [row for _, own in measured.values() for row in own.rows.values()]
             self.launches_seen = [len(metric.launches) for row in rows for metric in row.metrics if metric.name == "step_time"]
             return self.wanted
 
-        engine = Engine(options=self.options, scratch=self.folder, observe=self.events.append, to_explain=ask, seed="fake")
-        return engine.measure(plan, sides, {side.name: ledger for side in sides}, self._record)
+        runner = Runner(options=self.options, scratch=self.folder, observe=self.events.append, to_explain=ask, seed="fake")
+        return runner.run(plan, sides, {side.name: ledger for side in sides}, self._record)
 
 
 def run_of(folder, wanted, **options):

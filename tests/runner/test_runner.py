@@ -242,15 +242,15 @@ def test_the_machine_is_watched_and_what_it_was_like_is_kept(tmp_path: Path) -> 
                 SM_CLOCK.of(arm, Launch(launch=launch, values=(1.7e9,) * len(glances), blocks=tuple(glances)), lane=Lane.DEVICE),
             )
 
-    from ci_bench.runner.runner import Engine
+    from ci_bench.runner.runner import Runner
 
     plan = fake_plan({"name": "one"})
     ledger = Ledger.open([case for _, case in plan], reproduce={case.id: "again" for _, case in plan})
     watch = Watch()
-    engine = Engine(
+    runner = Runner(
         options=replace(QUICK, launches=1), scratch=tmp_path, observe=lambda _: None, watch=lambda environment: watch, seed="s"
     )
-    measured = engine.measure(plan, (Side(name=HEAD, environ=fake_environ()),), {HEAD: ledger}, lambda *_: None)
+    measured = runner.run(plan, (Side(name=HEAD, environ=fake_environ()),), {HEAD: ledger}, lambda *_: None)
     (row,) = measured[HEAD][1].rows.values()
     assert [block.facts for block in row.blocks] == [{"load_1min": 0.5}] * QUICK.blocks
     assert (watch.log[0], watch.log[-1], watch.log.count("settle")) == ("vacate", "close", 1)
@@ -262,7 +262,7 @@ def test_the_machine_is_watched_and_what_it_was_like_is_kept(tmp_path: Path) -> 
 @pytest.mark.alone
 def test_energy_is_counted_through_the_engine_where_it_is_asked_for(tmp_path: Path) -> None:
     """Another try where the machine was interrupted: steps faster than as sampled tell nothing, slower ones draw more."""
-    from ci_bench.runner.runner import Engine
+    from ci_bench.runner.runner import Runner
 
     class Counting(NoWatch):
         def count(self):
@@ -274,8 +274,8 @@ def test_energy_is_counted_through_the_engine_where_it_is_asked_for(tmp_path: Pa
         plan = fake_plan({"name": "one", "arms": ["plain", "other"]})
         ledger = Ledger.open([case for _, case in plan], reproduce={case.id: "again" for _, case in plan})
         options = replace(QUICK, launches=1, blocks=1, energy_s=0.5)
-        engine = Engine(options=options, scratch=scratch, observe=lambda _: None, watch=lambda environment: Counting(), seed="s")
-        measured = engine.measure(plan, (Side(name=HEAD, environ=fake_environ()),), {HEAD: ledger}, lambda *_: None)
+        runner = Runner(options=options, scratch=scratch, observe=lambda _: None, watch=lambda environment: Counting(), seed="s")
+        measured = runner.run(plan, (Side(name=HEAD, environ=fake_environ()),), {HEAD: ledger}, lambda *_: None)
         (row,) = measured[HEAD][1].rows.values()
         found = {(metric.name, metric.arm): metric.launches[0].values for metric in row.metrics}
         counted = [check for check in row.checks if check.name == "energy_counted"]

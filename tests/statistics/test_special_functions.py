@@ -12,7 +12,7 @@ from scipy.special import polygamma as scipy_polygamma
 import ci_bench
 from ci_bench.statistics import special_functions as special
 
-SOURCES = Path(ci_bench.__file__).parent.parent
+SOURCES = Path(ci_bench.__file__).parent
 
 LOOK = """
 import sys

@@ -98,7 +98,7 @@ def link_engine(folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     link = folder / "ci_bench"
     if not link.is_symlink():
-        link.symlink_to(Path(ci_bench.__file__).resolve(), target_is_directory=True)
+        link.symlink_to(Path(ci_bench.__file__).resolve().parent, target_is_directory=True)
     return folder
 
 

@@ -73,7 +73,7 @@ class Kept:
 
 def terms_of(base: str | None, setup: Setup, users: Users | None = None) -> Terms:
     """The terms of sides that are made, or measured, by this very process."""
-    engine = str(Path(ci_bench.__file__).resolve())
+    engine = str(Path(ci_bench.__file__).resolve().parent)
     owners = f"{users.base}:{users.head}" if users else None
     return Terms(base=base, setup=setup, engine=engine, python=sys.executable, version=ci_bench.__version__, users=owners)
 

@@ -149,12 +149,12 @@ def engine_grounds(checkout: Path) -> tuple[Ground, ...]:
 
     All that its interpreter finds, except code of the checkout.
     """
-    package, prefix = Path(ci_bench.__file__).resolve(), Path(sys.prefix).resolve()
+    package, prefix = Path(ci_bench.__file__).resolve().parent, Path(sys.prefix).resolve()
     sites = {site.resolve() for site in engine_sites()}
     programs = () if sys.prefix == sys.base_prefix else (prefix / "bin",)
     found = dict.fromkeys([package, *sites, *programs, *(Path(part).resolve() for part in sys.path if part)])
     folders = [folder for folder in found if folder.is_dir() and (folder == package or not _is_source(folder, checkout, prefix))]
-    library = Path(os.__file__).resolve()
+    library = Path(os.__file__).resolve().parent
     whole = {folder for folder in folders if folder in {package, library, *sites, *programs} or folder.name in INSTALLED}
     outer = [folder for folder in folders if not any(_covers(other, folder) for other in whole)]
     return tuple(

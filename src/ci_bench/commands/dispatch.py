@@ -26,6 +26,7 @@ from ci_bench.command_line.settings import (
     Trend,
     Validating,
 )
+from ci_bench.commands.config_files import rooted
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,38 +50,36 @@ class Command:
     def act(self, settings: Settings) -> int:
         """Run the function, in the folder of the configuration where it reads one."""
         if isinstance(settings, Configured):
-            from ci_bench.commands.config_files import rooted
-
             settings = rooted(settings)
         return self.find()(settings)
 
 
 COMMANDS: Mapping[str, Command] = {
-    "init": Command(Starting, "starting:init"),
-    "run": Command(Measuring, "measuring:run", judges=True),
-    "gate": Command(Measuring, "measuring:gate", judges=True),
-    "setup": Command(Measuring, "preparing:setup"),
-    "fetch-models": Command(Fetching, "fetching:fetch_models"),
-    "compare": Command(Comparing, "reading:compare", judges=True),
-    "merge": Command(Merging, "merging:merge", judges=True),
-    "lease": Command(Leasing, "leasing:lease"),
+    "init": Command(Starting, "init:init"),
+    "run": Command(Measuring, "run:run", judges=True),
+    "gate": Command(Measuring, "gate:gate", judges=True),
+    "setup": Command(Measuring, "setup:setup"),
+    "fetch-models": Command(Fetching, "fetch_models:fetch_models"),
+    "compare": Command(Comparing, "compare:compare", judges=True),
+    "merge": Command(Merging, "merge:merge", judges=True),
+    "lease": Command(Leasing, "lease:lease"),
     "fleet": Command(Looking, "fleet:fleet"),
-    "report": Command(Showing, "rendering:report", judges=True),
-    "show": Command(Showing, "rendering:show", judges=True),
-    "validate": Command(Validating, "reading:validate"),
-    "accept": Command(Accepting, "accepting:accept"),
-    "list": Command(Listing, "reading:list_cases"),
-    "convert": Command(Converting, "converting:convert"),
-    "fastrnns": Command(Fastrnns, "measuring:fastrnns"),
-    "calibrate": Command(Measuring, "measuring:calibrate"),
+    "report": Command(Showing, "report:report", judges=True),
+    "show": Command(Showing, "show:show", judges=True),
+    "validate": Command(Validating, "validate:validate"),
+    "accept": Command(Accepting, "accept:accept"),
+    "list": Command(Listing, "list_cases:list_cases"),
+    "convert": Command(Converting, "convert:convert"),
+    "fastrnns": Command(Fastrnns, "fastrnns:fastrnns"),
+    "calibrate": Command(Measuring, "calibrate:calibrate"),
     "publish": Command(Publishing, "trusted.publishing:publish"),
     "history": Command(Trend, "trend.history:history"),
-    "bisect": Command(Bisecting, "trend.bisecting:bisect"),
+    "bisect": Command(Bisecting, "trend.bisect:bisect"),
     "announce": Command(Publishing, "trusted.publishing:announce"),
     "fetch-baseline": Command(Publishing, "trusted.publishing:fetch_baseline"),
     "fetch-config": Command(Publishing, "trusted.publishing:fetch_config"),
-    "answer-request": Command(Publishing, "trusted.requesting:answer_request"),
-    "selftest": Command(Examining, "measuring:selftest"),
-    "doctor": Command(Examining, "measuring:doctor"),
-    "gpu-check": Command(Checking, "measuring:gpu_check"),
+    "answer-request": Command(Publishing, "trusted.answer_request:answer_request"),
+    "selftest": Command(Examining, "selftest:selftest"),
+    "doctor": Command(Examining, "doctor:doctor"),
+    "gpu-check": Command(Checking, "gpu_check:gpu_check"),
 }

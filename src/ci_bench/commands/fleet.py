@@ -11,25 +11,38 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ci_bench.checkouts.bundled import NAME, Sources, make_bundle
+from ci_bench.checkouts.sides import Side
+from ci_bench.checkouts.worktrees import Wanted
 from ci_bench.command_line.settings import Looking, Measuring
-from ci_bench.commands.bench import Bench
 from ci_bench.commands.config_files import QUICKSTART, config_path
-from ci_bench.commands.inputs import asked, benchmark_paths, load_with_suites
-from ci_bench.commands.merging import read_pair
+from ci_bench.commands.inputs import asked
+from ci_bench.commands.loading import benchmark_paths
+from ci_bench.commands.measuring import Measurement
+from ci_bench.commands.merge import read_pair
 from ci_bench.commands.output import say, tell
-from ci_bench.errors import BadInput, ExitCode
-
-if TYPE_CHECKING:
-    from ci_bench.checkouts.bundled import Sources
-    from ci_bench.checkouts.sides import Side
-    from ci_bench.fleet.coordinator import Earlier, Limits, Standing
-    from ci_bench.fleet.journal import FileJournal
-    from ci_bench.fleet.protocol import Engine, Order, Slot
-    from ci_bench.records.config import Config
-    from ci_bench.records.results import CaseResult, Results, Run, SideName
-    from ci_bench.runner.noise_floor import NoiseFolder
+from ci_bench.commands.own_suites import load_with_suites
+from ci_bench.commands.preparing import planning_sealed, plans_by_the_tree
+from ci_bench.errors import BadDocument, BadInput, CannotPlace, ExitCode
+from ci_bench.fleet.caging import BY_DIGEST, DIGEST
+from ci_bench.fleet.coordinator import Coordinator, Earlier, Limits, Standing
+from ci_bench.fleet.journal import FileJournal
+from ci_bench.fleet.local import LocalEngine
+from ci_bench.fleet.protocol import EVERY, Engine, Order, Slot
+from ci_bench.fleet.ray_core import RayEngine
+from ci_bench.fleet.session import Session, launches_s
+from ci_bench.fleet.slurm import SlurmEngine, read_wanted
+from ci_bench.fleet.trial import try_slots
+from ci_bench.judge.times.sequential import rule_of
+from ci_bench.processes.environ import worker_environment
+from ci_bench.records import documents
+from ci_bench.records.config import Config
+from ci_bench.records.documents import RESULTS, place
+from ci_bench.records.results import CaseResult, Results, Run, RunState, SideName
+from ci_bench.runner import planning
+from ci_bench.runner.ledger import Ledger
+from ci_bench.runner.noise_floor import NoiseFolder
 
 FOLDER, TRIAL = "fleet", "fleet-trial"
 TEST_S = 3600.0
@@ -42,8 +55,6 @@ START_S = 20.0
 
 def fleet(settings: Looking) -> int:
     """Say which slots there are, have each of them measure a case, or have a gate leave some."""
-    from ci_bench.fleet.journal import FileJournal
-
     if settings.action == "drain":
         return _drain(settings)
     home = settings.output.resolve() / TRIAL
@@ -56,8 +67,6 @@ def fleet(settings: Looking) -> int:
 
 def _drain(settings: Looking) -> int:
     """Drain these slots: running leases finish and count, new ones do not start."""
-    from ci_bench.fleet.protocol import EVERY
-
     journal = _journal(settings.output)
     if not journal.file.exists():
         raise BadInput(f"{journal.file} not found; pass the --output folder of a fleet gate")
@@ -72,17 +81,12 @@ def _drain(settings: Looking) -> int:
     return int(ExitCode.OK)
 
 
-def _journal(output: Path) -> "FileJournal":
-    from ci_bench.fleet.journal import FileJournal
-
+def _journal(output: Path) -> FileJournal:
     home = output.resolve() / FOLDER
     return FileJournal(file=home / "journal.jsonl", leases=home / "leases")
 
 
-def _status(settings: Looking, journal: "FileJournal") -> int:
-    from ci_bench.errors import CannotPlace
-    from ci_bench.records.results import Run, RunState
-
+def _status(settings: Looking, journal: FileJournal) -> int:
     nothing = Run(id="status", started_at="", state=RunState.PARTIAL, config_digest="", device=settings.device or "auto")
     engine = open_engine(settings, nothing, journal)
     try:
@@ -97,18 +101,14 @@ def _status(settings: Looking, journal: "FileJournal") -> int:
     return int(ExitCode.OK)
 
 
-def _line(slot: "Slot") -> str:
+def _line(slot: Slot) -> str:
     labels = ", ".join(f"{name}={value}" for name, value in sorted(slot.labels.items()))
     return f"{slot.name} ({labels})" if labels else slot.name
 
 
-def _test(settings: Looking, journal: "FileJournal") -> int:
+def _test(settings: Looking, journal: FileJournal) -> int:
     """One lease on each slot, of the first case that is planned."""
     import shutil
-
-    from ci_bench.commands.preparing import planning_sealed
-    from ci_bench.fleet.trial import try_slots
-    from ci_bench.runner import planning
 
     with planning_sealed(settings):
         config, find = load_with_suites(settings)
@@ -145,18 +145,13 @@ def alone(settings: Measuring) -> Iterator[None]:
         yield
 
 
-def bundle_sides(config: "Config", settings: Measuring) -> "tuple[Sequence[Side], Sources]":
+def bundle_sides(config: Config, settings: Measuring) -> tuple[Sequence[Side], Sources]:
     """Return both sides by their commits, and the git bundle for nodes, in the output folder.
 
     Raises:
         BadCheckout: the checkout is missing, or cannot be sent in its present state.
         NoBase: the base cannot be determined, or is not in this clone.
     """
-    from ci_bench.checkouts.bundled import NAME, make_bundle
-    from ci_bench.checkouts.sides import Side
-    from ci_bench.checkouts.worktrees import Wanted
-    from ci_bench.records.results import SideName
-
     base, output = settings.base or config.base, settings.output
     wanted = Wanted(repository=settings.here, base=base, setup=config.setup, environ=settings.environ, leave_out=(output,))
     sources, sides = make_bundle(wanted, output.resolve() / FOLDER / NAME, config=config_path(settings))
@@ -166,8 +161,8 @@ def bundle_sides(config: "Config", settings: Measuring) -> "tuple[Sequence[Side]
 
 
 def measure_on_fleet(
-    bench: Bench, settings: Measuring, sides: Sequence["Side"], noise: "NoiseFolder | None", *, sources: "Sources | None" = None
-) -> Mapping["SideName", "Results"]:
+    bench: Measurement, settings: Measuring, sides: Sequence[Side], noise: NoiseFolder | None, *, sources: Sources | None = None
+) -> Mapping[SideName, Results]:
     """Measure all cases of a gate in leases, and write both documents. Without prepared sides nodes get the `sources`.
 
     Raises:
@@ -176,18 +171,13 @@ def measure_on_fleet(
         CannotResume: the interrupted run is of something else.
         CannotWrite: the disk of the output folder is full.
     """
-    from ci_bench.commands import pipeline
-    from ci_bench.fleet.coordinator import Coordinator
-    from ci_bench.fleet.session import Session
-    from ci_bench.records import documents
-
     journal = _journal(bench.output)
     run, earlier = _begin(bench, settings, journal)
     journal.take_up()
     session = Session(
         run=run,
         config=bench.config,
-        rule=pipeline.rule_of(bench.config.run),
+        rule=rule_of(bench.config.run),
         rows=_rows(bench),
         sources={side.name: side.source for side in sides},
         read=read_pair,
@@ -221,14 +211,12 @@ def measure_on_fleet(
         tell(f"lost: lease {loss.lease}, attempt {loss.attempt} on {loss.slot}: {loss.reason}")
     results = session.results(outcome, datetime.now(UTC).isoformat(timespec="seconds"))
     for name, document in results.items():
-        documents.write(document, pipeline.place(bench.output, name))
+        documents.write(document, place(bench.output, name))
     return results
 
 
-def _begin(bench: Bench, settings: Measuring, journal: "FileJournal") -> "tuple[Run, Earlier | None]":
+def _begin(bench: Measurement, settings: Measuring, journal: FileJournal) -> tuple[Run, Earlier | None]:
     """The run that begins, or the interrupted one that is resumed, with what it has."""
-    from ci_bench.runner import planning
-
     run = planning.start(bench.config, workflow=bench.workflow, asked=bench.asked)
     if not settings.resume or not journal.file.exists():
         journal.start(run.id, run.started_at)
@@ -238,30 +226,21 @@ def _begin(bench: Bench, settings: Measuring, journal: "FileJournal") -> "tuple[
     return replace(run, id=number, started_at=started_at), earlier
 
 
-def _rows(bench: Bench) -> "tuple[CaseResult, ...]":
-    from ci_bench.runner.ledger import Ledger
-
+def _rows(bench: Measurement) -> tuple[CaseResult, ...]:
     again = {case.id: shlex.join([*bench.reproduce, "--filter", case.id]) for _, case in bench.plan}
     return tuple(Ledger.open([case for _, case in bench.plan], reproduce=again).rows.values())
 
 
-def _known_s(bench: Bench) -> dict[str, float]:
+def _known_s(bench: Measurement) -> dict[str, float]:
     """Return the seconds of a launch of each case in the previous run, both sides together."""
     from contextlib import suppress
 
-    from ci_bench.commands import pipeline
-    from ci_bench.errors import BadDocument
-    from ci_bench.fleet.session import launches_s
-    from ci_bench.records import documents
-
     with suppress(BadDocument):
-        return launches_s(documents.read_results(bench.output / pipeline.RESULTS))
+        return launches_s(documents.read_results(bench.output / RESULTS))
     return {}
 
 
-def _limits(settings: Measuring, bench: Bench) -> "Limits":
-    from ci_bench.fleet.coordinator import Limits
-
+def _limits(settings: Measuring, bench: Measurement) -> Limits:
     needs = dict(text.partition("=")[::2] for text in settings.needs)
     if any(not name or not value for name, value in needs.items()):
         raise BadInput("--needs: a label is written NAME=VALUE")
@@ -277,16 +256,13 @@ def _limits(settings: Measuring, bench: Bench) -> "Limits":
     )
 
 
-def check_cage(settings: Measuring, config: "Config") -> None:
+def check_cage(settings: Measuring, config: Config) -> None:
     """Check that leases can run in containers as requested.
 
     Raises `BadInput`: none of the tree's code may run outside the container.
     """
-    from ci_bench.commands.preparing import plans_by_the_tree
-
     if settings.image is None:
         return
-    from ci_bench.fleet.caging import BY_DIGEST, DIGEST
 
     if not DIGEST.fullmatch(settings.image):
         raise BadInput(f"--image {settings.image}: {BY_DIGEST}")
@@ -320,27 +296,21 @@ def check_budgets(settings: Measuring) -> None:
         raise BadInput("--max-cost AMOUNT and --price AMOUNT (of an hour of a slot) belong together")
 
 
-def open_engine(settings: Measuring, run: "Run", journal: "FileJournal", sources: "Sources | None" = None) -> "Engine":
+def open_engine(settings: Measuring, run: Run, journal: FileJournal, sources: Sources | None = None) -> Engine:
     """The engine that `--fleet` names, whose leases see no secret and nothing of Ray or Slurm.
 
     Raises:
         BadInput: the fleet's word is misspelt.
         CannotPlace: the fleet can't be reached, or could never take a lease.
     """
-    from ci_bench.processes.environ import worker_environment
-
     kind, _, rest = (settings.fleet or "").partition(":")
     command = lease_command(settings, run, sources)
     visible = worker_environment(settings.environ)
     environ = {name: value for name, value in visible.items() if not name.startswith(OF_ENGINES)}
     if kind == "local":
-        from ci_bench.fleet.local import LocalEngine
-
         devices = [name.strip() for name in rest.split(",") if name.strip()] or [settings.device or "auto"]
         return LocalEngine(devices=devices, command=command, folder=journal.folder, environ=environ, here=settings.here)
     if kind == "ray":
-        from ci_bench.fleet.ray_core import RayEngine
-
         device = settings.device or "auto"
         cluster = RayEngine(
             address=rest,
@@ -354,8 +324,6 @@ def open_engine(settings: Measuring, run: "Run", journal: "FileJournal", sources
         cluster.open()
         return cluster
     if kind == "slurm":
-        from ci_bench.fleet.slurm import SlurmEngine, read_wanted
-
         jobs = SlurmEngine(
             wanted=read_wanted(rest),
             command=command,
@@ -375,7 +343,7 @@ def _config_of(settings: Measuring) -> Path | None:
     return named if named in {None, QUICKSTART} else named.resolve()
 
 
-def lease_command(settings: Measuring, run: "Run", sources: "Sources | None" = None) -> "Callable[[Order, Path], Sequence[str]]":
+def lease_command(settings: Measuring, run: Run, sources: Sources | None = None) -> Callable[[Order, Path], Sequence[str]]:
     """Return the command that measures an attempt.
 
     On this machine a slot's name is the device; elsewhere the slot shows only one device.
@@ -397,7 +365,7 @@ def lease_command(settings: Measuring, run: "Run", sources: "Sources | None" = N
     }
     flags = [part for flag, value in given.items() if value is not None for part in (flag, str(value))]
 
-    def command(order: "Order", folder: Path) -> Sequence[str]:
+    def command(order: Order, folder: Path) -> Sequence[str]:
         cases = [part for case in order.lease.cases for part in ("--filter", case)]
         if sources is not None:
             cases += ["--sources", str(folder / sources.file.name if kind == "ray" else sources.file)]
@@ -414,7 +382,7 @@ class _Display:
     def __init__(self) -> None:
         self._last_s = 0.0
 
-    def __call__(self, standing: "Standing") -> None:
+    def __call__(self, standing: Standing) -> None:
         """Called after each lease."""
         now = time.monotonic()
         if now - self._last_s < 5.0:  # noqa: PLR2004 - seconds between two lines

@@ -1,11 +1,11 @@
-"""Output of commands: verdicts on stdout, progress on stderr, which lets reports be piped.
+"""Output of commands: answers on stdout, progress on stderr, which lets reports be piped.
 
 And what need not be waited for meanwhile: it is done by a copy of the process (`forked`).
 """
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,23 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ci_bench.records.comparison import Comparison
-
 _THREADS = Path("/proc/self/task")
-
-
-def show(comparison: "Comparison", *, comment: bool, as_json: bool = False) -> None:
-    """The verdict: as the pull-request comment, as a decision for programs, or for the terminal."""
-    from ci_bench.report.decision import render_decision
-    from ci_bench.report.markdown import render_comment
-    from ci_bench.report.terminal import print_comparison
-
-    if as_json:
-        say(render_decision(comparison))
-    elif comment:
-        say(render_comment(comparison))
-    else:
-        print_comparison(comparison, console())
 
 
 def say(text: str) -> None:
@@ -42,23 +26,6 @@ def tell(line: str) -> None:
     """Print progress without buffering: the reader may be a pipe."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
-
-
-def tell_files(folder: Path, *, results: Sequence[str] = ("results.json",)) -> None:
-    """Say which files were written: `results`, the comparison, and the report. A page that could not be made is not there."""
-    names = [*results, "comparison.json", "report.md", "report.html"]
-    written = [str(folder / name) for name in names if (folder / name).exists()]
-    tell(f"wrote {', '.join(written)}")
-    tell_attachments(folder)
-
-
-def tell_attachments(folder: Path) -> None:
-    """Say which files cases have left in a run's folder."""
-    from ci_bench.runner.attachments import FOLDER
-
-    for place in (folder / FOLDER, folder / "base" / FOLDER):
-        for path in sorted(path for path in place.rglob("*") if path.is_file()):
-            tell(f"wrote {path}")
 
 
 def console(*, stderr: bool = False) -> "Console":

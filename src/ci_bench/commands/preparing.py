@@ -4,90 +4,58 @@
 needs a token, and neither hands one on.
 """
 
-import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ci_bench.command_line.flags import DEFAULT_OUTPUT
+from ci_bench.checkouts.bases import SHORT
+from ci_bench.checkouts.paired import Pair, Place, paired_sides, reopen_sides, seal_prepared
+from ci_bench.checkouts.seals import engine_grounds, seal
+from ci_bench.checkouts.sides import Side
+from ci_bench.checkouts.worktrees import Wanted, make_trees
 from ci_bench.command_line.settings import Measuring
 from ci_bench.commands.config_files import config_path
-from ci_bench.commands.inputs import base_config, benchmark_paths, load, plugins_of
+from ci_bench.commands.loading import benchmark_paths, plugins_of
+from ci_bench.commands.measuring import Measurement
 from ci_bench.commands.output import tell
-from ci_bench.errors import ExitCode, OutOfReach
-
-if TYPE_CHECKING:
-    from ci_bench.checkouts.paired import Pair, Place
-    from ci_bench.checkouts.sides import Side
-    from ci_bench.commands.bench import Bench
-    from ci_bench.records.config import Config
-    from ci_bench.records.results import Case
-    from ci_bench.runner.base_plan import BasePlan
-
-
-def setup(settings: Measuring) -> int:
-    """Make both sides ready, and leave them for `gate --prepared`. A side that cannot be made ready is the gate's to report.
-
-    If neither side can be prepared, there is nothing to measure: the gate can only report that, and
-    this ends as measuring would. For a lease it ends with its parent: the next lease would make the
-    same sides.
-    """
-    from ci_bench.checkouts.paired import prepare_sides
-    from ci_bench.fleet.local import STARTER
-    from ci_bench.processes.descendants import ending_with
-
-    assert settings.prepared is not None  # noqa: S101 - the flag is required
-    config = load(settings)
-    starter = settings.environ.get(STARTER)
-    with ending_with(starter) if starter else nullcontext():
-        pair = prepare_sides(_place(settings, settings.prepared), base=settings.base or config.base, setup=config.setup)
-    _tell(pair)
-    if all(side.failure is not None for side in pair.sides):
-        tell(f"set-up failed on both sides: see the logs in {settings.output / 'setup'}, fix it and run it again")
-        return int(ExitCode.MEASURING_FAILED)
-    tell(f"prepared in {settings.prepared}; measure with: {shlex.join(['ci-bench', *_measuring(settings)])}")
-    return int(ExitCode.OK)
-
-
-def _measuring(settings: Measuring) -> list[str]:
-    """The gate's flags for what was set up here: it refuses sides that were made of something else."""
-    given = {"--config": settings.config, "--base": settings.base, "--prepared": settings.prepared}
-    given |= {"--output": settings.output} if settings.output != DEFAULT_OUTPUT else {}
-    return ["gate", *(part for flag, value in given.items() if value is not None for part in (flag, str(value)))]
+from ci_bench.commands.own_suites import base_config
+from ci_bench.configuration.config import function_entries
+from ci_bench.configuration.plugins import caller_tree, side_tree
+from ci_bench.errors import OutOfReach
+from ci_bench.processes.launch import make_folder
+from ci_bench.processes.users import users_of
+from ci_bench.records.config import Config
+from ci_bench.records.results import Case, SideName
+from ci_bench.runner.base_plan import BasePlan, plan_base
+from ci_bench.suites.command.options import STDOUT
+from ci_bench.suites.functions.plan import must_be_imported
 
 
 @contextmanager
-def open_sides(config: "Config", settings: Measuring, cases: "Sequence[Case]") -> "Iterator[Pair]":
+def open_sides(config: Config, settings: Measuring, cases: Sequence[Case]) -> Iterator[Pair]:
     """Both sides, ready to be measured: those that were prepared, or new ones, which are removed in the end.
 
     Base's processes may change the paths in its tree that `cases` write to by their own options.
     """
-    from ci_bench.checkouts.paired import paired_sides, reopen_sides
-    from ci_bench.processes.launch import make_folder
-
     base = settings.base or config.base
     if settings.prepared is not None:
-        pair = reopen_sides(_place(settings, settings.prepared, _outputs(cases)), base=base, setup=config.setup)
-        _tell(pair)
+        pair = reopen_sides(place_of(settings, settings.prepared, _outputs(cases)), base=base, setup=config.setup)
+        tell_sides(pair)
         yield pair
         return
     with make_folder() as scratch:
-        place = _place(settings, Path(scratch), _outputs(cases))
+        place = place_of(settings, Path(scratch), _outputs(cases))
         with paired_sides(place, base=base, setup=config.setup) as pair:
-            _tell(pair)
+            tell_sides(pair)
             yield pair
 
 
-def with_policy_of_base(config: "Config", settings: Measuring, sides: "Sequence[Side]") -> "Config":
+def with_policy_of_base(config: Config, settings: Measuring, sides: Sequence[Side]) -> Config:
     """The configuration with base's policy, where base's tree has one: head does not say what fails it, by hand neither.
 
     A file outside of the checkout is for both sides, and so is what nodes get that make the sides themselves.
     """
-    from ci_bench.checkouts.bases import SHORT
-    from ci_bench.records.results import SideName
-
     (base,) = (side for side in sides if side.name is SideName.BASE)
     if base.folder is None or base.failure is not None:
         return config
@@ -99,30 +67,30 @@ def with_policy_of_base(config: "Config", settings: Measuring, sides: "Sequence[
     return replace(config, policy=policy)
 
 
-def plan_base_of(bench: "Bench", settings: Measuring, sides: "Sequence[Side]") -> "BasePlan | None":
+def planned_with_base(measurement: Measurement, settings: Measuring, sides: Sequence[Side]) -> Measurement:
+    """Return the measurement with the plan of base's own tree, and with base's policy."""
+    base_plan = plan_base_of(measurement, settings, sides)
+    return replace(measurement, base_plan=base_plan, config=with_policy_of_base(measurement.config, settings, sides))
+
+
+def plan_base_of(measurement: Measurement, settings: Measuring, sides: Sequence[Side]) -> BasePlan | None:
     """Return the plan of base's own tree and configuration; `None` if base cannot be prepared.
 
     If nodes make the sides themselves, base's tree is checked out here, and planned by the nodes'
     configuration.
     """
-    from ci_bench.checkouts.worktrees import Wanted, make_trees
-    from ci_bench.configuration.plugins import caller_tree, side_tree
-    from ci_bench.processes.launch import make_folder
-    from ci_bench.records.results import SideName
-    from ci_bench.runner.base_plan import plan_base
-
     (base,) = (side for side in sides if side.name is SideName.BASE)
     if base.failure is not None:
         return None
     if base.folder is not None:
         return plan_base(
             side_tree(base),
-            base_config(settings, bench.config, base.folder),
-            bench.plan,
+            base_config(settings, measurement.config, base.folder),
+            measurement.plan,
             filters=settings.filter,
-            reproduce=bench.again,
+            reproduce=measurement.again,
         )
-    config = bench.config
+    config = measurement.config
     wanted = Wanted(
         repository=settings.here,
         base=base.source.commit,
@@ -136,11 +104,11 @@ def plan_base_of(bench: "Bench", settings: Measuring, sides: "Sequence[Side]") -
         if trees.base.failure is not None or not folder.is_dir():
             return None
         tree = caller_tree(folder, settings.environ)
-        return plan_base(tree, bench.config, bench.plan, filters=settings.filter, reproduce=bench.again)
+        return plan_base(tree, measurement.config, measurement.plan, filters=settings.filter, reproduce=measurement.again)
 
 
 @contextmanager
-def planning_sealed(settings: Measuring) -> "Iterator[None]":
+def planning_sealed(settings: Measuring) -> Iterator[None]:
     """Restrict planning that runs the tree's code.
 
     It must not change the engine, or sides made before.
@@ -149,9 +117,6 @@ def planning_sealed(settings: Measuring) -> "Iterator[None]":
         OutOfReach: it changed something of that.
         NotPrepared: nothing was prepared.
     """
-    from ci_bench.checkouts.paired import seal_prepared
-    from ci_bench.checkouts.seals import engine_grounds, seal
-
     if not plans_by_the_tree(settings):
         yield
         return
@@ -170,25 +135,18 @@ def plans_by_the_tree(settings: Measuring) -> bool:
 
 def _imports_benchmarks(settings: Measuring) -> bool:
     """Return whether a file of benchmarks has to be imported to be planned."""
-    from ci_bench.configuration.config import function_entries
-    from ci_bench.suites.functions.plan import must_be_imported
-
     entries = function_entries(config_path(settings), benchmark_paths(settings))
     return any(must_be_imported(settings.here, entry) for entry in entries)
 
 
-def _outputs(cases: "Sequence[Case]") -> tuple[str, ...]:
+def _outputs(cases: Sequence[Case]) -> tuple[str, ...]:
     """The files in a tree that commands write their results to, as globs."""
-    from ci_bench.suites.command.options import STDOUT
-
     named = (case.params.get("output") for case in cases if case.suite == "command")
     return tuple(str(output) for output in named if output and output != STDOUT)
 
 
-def _place(settings: Measuring, scratch: Path, writes: tuple[str, ...] = ()) -> "Place":
-    from ci_bench.checkouts.paired import Place
-    from ci_bench.processes.users import users_of
-
+def place_of(settings: Measuring, scratch: Path, writes: tuple[str, ...] = ()) -> Place:
+    """Return where the sides of a run are made, with the folder `scratch` for them."""
     return Place(
         repository=settings.here,
         environ=settings.environ,
@@ -201,7 +159,8 @@ def _place(settings: Measuring, scratch: Path, writes: tuple[str, ...] = ()) -> 
     )
 
 
-def _tell(pair: "Pair") -> None:
+def tell_sides(pair: Pair) -> None:
+    """Print the base that was chosen, and why a side cannot be measured."""
     source = pair.base.source
     tell(f"base is {source.chosen_by}, commit {source.commit}")
     for side in pair.sides:

@@ -15,11 +15,13 @@ from ci_bench import __version__
 from ci_bench.commands.inputs import results_path
 from ci_bench.commands.output import tell
 from ci_bench.errors import BadInput
+from ci_bench.judge.wording import count_of
+from ci_bench.records import documents
 from ci_bench.records.config import DEFAULT_DRIFT, Policy
+from ci_bench.records.results import Fact, Results, Run, RunState
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a comparison of our own documents loads no format
     from ci_bench.formats.series import Reading
-    from ci_bench.records.results import Fact, Results, Run
 
 MOST_DRIFT = max(DEFAULT_DRIFT.values())
 """Drift for files without a device: that of the device whose times move most."""
@@ -40,7 +42,7 @@ class SideRead:
     """
 
     name: str
-    results: "Results"
+    results: Results
     launches: int | None = None
     notes: tuple[str, ...] = ()
 
@@ -84,8 +86,6 @@ def read_sides(sides: Mapping[str, Sequence[Path]], source: str) -> list[SideRea
 
 def _opened(name: str, paths: Sequence[Path], source: str) -> "SideRead | Mapping[Path, tuple[bytes, Reading]]":
     """A side of a results document, or the other tools' files of a side, each with its content and reading."""
-    from ci_bench.records import documents
-
     files = _files(paths)
     if len(files) == 1 and source in {"auto", "results"} and _OURS.match(_begin(files[0])):  # the formats are not even loaded
         return SideRead(name=name, results=documents.read_results(files[0]))
@@ -136,7 +136,6 @@ def _files(paths: Sequence[Path]) -> list[Path]:
 def _imported(name: str, files: "Mapping[Path, tuple[bytes, Reading]]", readings: "Mapping[str, Reading]") -> SideRead:
     from ci_bench.formats.importing import import_results
     from ci_bench.formats.series import Unreadable
-    from ci_bench.judge.wording import count_of
 
     run = _run({path: content for path, (content, _) in files.items()})
     try:
@@ -171,10 +170,8 @@ def _reading(path: Path, content: bytes, source: str) -> "Reading":
         raise BadInput(f"{path}: {error}") from error
 
 
-def _run(contents: dict[Path, bytes]) -> "Run":
+def _run(contents: dict[Path, bytes]) -> Run:
     """Describe the run: its files, and when the first of them was written."""
-    from ci_bench.records.results import Run, RunState
-
     digest = hashlib.sha256(b"\0".join(hashlib.sha256(content).digest() for content in contents.values())).hexdigest()[:12]
     written = [datetime.fromtimestamp(path.stat().st_mtime, tz=UTC).isoformat(timespec="seconds") for path in contents]
     return Run(
@@ -187,7 +184,7 @@ def _run(contents: dict[Path, bytes]) -> "Run":
     )
 
 
-def policy_of_files(policy: Policy, identity: Mapping[str, "Fact"]) -> Policy:
+def policy_of_files(policy: Policy, identity: Mapping[str, Fact]) -> Policy:
     """Return the policy for files of other tools.
 
     Few name their device, so the drift is that of any device.

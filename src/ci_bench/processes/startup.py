@@ -46,7 +46,7 @@ def without_tree(folder: Path, environ: Mapping[str, str], cwd: Path | None) -> 
     named = [part for part in environ.get("PYTHONPATH", "").split(os.pathsep) if part]
     root = cwd or Path.cwd()
     inside = [part for part in named if cwd is not None and Path(part).is_relative_to(cwd)]
-    tree = {*map(str, (root, root / "src")), *inside} - {str(Path(ci_bench.__file__).parent)}
+    tree = {*map(str, (root, root / "src")), *inside} - {str(Path(ci_bench.__file__).parent.parent)}
     first = folder / FOLDER
     first.mkdir(mode=0o755, exist_ok=True)
     text = SITE.format(whole=WHOLE, first=str(first), tree=sorted(tree), custom=CUSTOM)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ci_bench.errors import BadDocument, CannotWrite
 from ci_bench.records.faults import Fault, capped, comparison_faults, form_faults, oddities, ordered, results_faults, show
+from ci_bench.records.results import SideName
 from ci_bench.records.soundness import compiled, compiled_parts
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class Kind(StrEnum):
     ACCEPTED = "accepted"
 
 
+RESULTS = "results.json"
+"""The document of one side of a run."""
 ACCEPTED_FILE = "ci-bench-accepted.yml"
 """Name of the file with accepted changes, in the folder of the configuration."""
 _YAML = (Kind.CONFIG, Kind.ACCEPTED)
@@ -435,3 +438,8 @@ def schema(kind: Kind) -> dict[str, Any]:
 
     loaded: dict[str, Any] = json.loads(files("ci_bench").joinpath("schemas", f"{kind}.json").read_text(encoding="utf-8"))
     return loaded
+
+
+def place(folder: Path, name: SideName) -> Path:
+    """Return the path of a side's results in a run's folder."""
+    return folder / RESULTS if name is SideName.HEAD else folder / name / RESULTS

@@ -1,9 +1,22 @@
 """Names for people: short ones of cases, without what all cases of a run share, and stages in words. Pure."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from ci_bench.records.comparison import CaseComparison
+from ci_bench.records.comparison import CaseComparison, Verdict
+
+WORST_FIRST = (
+    Verdict.FAILED,
+    Verdict.REGRESSED,
+    Verdict.SUSPECTED,
+    Verdict.REMOVED,
+    Verdict.INCOMPARABLE,
+    Verdict.INCONCLUSIVE,
+    Verdict.SKIPPED,
+    Verdict.NEW,
+    Verdict.IMPROVED,
+    Verdict.UNCHANGED,
+)
 
 DOING = {
     "prepare": "preparing data",
@@ -17,6 +30,11 @@ DOING = {
     "explain": "explaining",
 }
 """The activity of each of the engine's stages."""
+
+
+def worst_first(cases: Iterable[CaseComparison]) -> list[CaseComparison]:
+    """Cases by their verdict, the worst first; equal ones keep their order."""
+    return sorted(cases, key=lambda case: WORST_FIRST.index(case.verdict))
 
 
 def labels(cases: Sequence[CaseComparison]) -> Mapping[str, str]:

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from ci_bench.records.comparison import CaseComparison, Comparison, Finding, Side
 from ci_bench.records.config import Rule, Severity
+from ci_bench.records.labels import worst_first
 from ci_bench.records.outputs import Sameness
 from ci_bench.records.results import Environment, Outcome
 from ci_bench.report import cells, columns
@@ -25,7 +26,7 @@ from ci_bench.report.changes import CHANGES, SHOWN, Change, changes, first_regre
 from ci_bench.report.columns import Columns
 from ci_bench.report.modes import Modes, modes
 from ci_bench.report.next_step import next_step
-from ci_bench.report.rows import labels, main_rows, outcome_mood, unclear_cases, worst_first, worst_pairs
+from ci_bench.report.rows import labels, main_rows, outcome_mood, unclear_cases, worst_pairs
 from ci_bench.report.summary import summary
 from ci_bench.report.text import UNKNOWN, code, fence, plain, row
 from ci_bench.report.words import check_rank, outputs_mood, parity_mood, trainings

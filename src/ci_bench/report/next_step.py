@@ -12,7 +12,7 @@ from itertools import chain
 
 from ci_bench.records.comparison import BaselineMode, CaseComparison, Comparison, Finding, RunVerdict, Verdict
 from ci_bench.records.config import Rule, Severity
-from ci_bench.report.rows import worst_first
+from ci_bench.records.labels import worst_first
 
 MEASURE_BASE = "Run ci-bench on the base branch with the same configuration and pass its results.json as --baseline."
 IN_TURNS = "Before you act, run with the setting baseline: paired, by which base and head take turns on one machine."

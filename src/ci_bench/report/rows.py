@@ -3,19 +3,20 @@
 Owns which metric stands for a case and what the row as a whole says. Both renderers, Markdown and terminal, draw these rows.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
 from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Comparison, Pair, Parity, ParityFinding, RunVerdict, Verdict
 from ci_bench.records.config import Rule, Severity
+from ci_bench.records.labels import WORST_FIRST, worst_first
 from ci_bench.records.labels import labels as labels_of
 from ci_bench.records.metrics import COMPILATION, PEAKS, STEP_TIME
 from ci_bench.records.outputs import Sameness
 from ci_bench.records.results import Outcome, Status
 from ci_bench.records.units import TIMES
 from ci_bench.report.once import once
-from ci_bench.report.words import WORST_FIRST, Mood, base_parity_mood, mood, parity_mood
+from ci_bench.report.words import Mood, base_parity_mood, mood, parity_mood
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,11 +61,6 @@ def outcome_mood(comparison: Comparison) -> Mood:
         return Mood.BAD if verdict is RunVerdict.FAILED else Mood.OPEN
     warned = any(finding.severity is not Severity.NOTE for finding in comparison.judgement.findings)
     return Mood.UNSURE if warned else Mood.GOOD
-
-
-def worst_first(cases: Iterable[CaseComparison]) -> list[CaseComparison]:
-    """Cases by their verdict, the worst first; equal ones keep their order."""
-    return sorted(cases, key=lambda case: WORST_FIRST.index(case.verdict))
 
 
 @once

@@ -49,7 +49,6 @@ _MOODS = {
     Verdict.IMPROVED: Mood.BETTER,
     Verdict.UNCHANGED: Mood.GOOD,
 }
-WORST_FIRST = tuple(_MOODS)
 _TENTH, _LEAST_Q = 0.1, 0.01
 _STEP = re.compile(r"step \d{1,16}|epoch \d{1,9}, iteration \d{1,16}")
 

@@ -76,7 +76,7 @@ def no_watch(_environment: Environment) -> Watch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Engine:
+class Runner:
     """The dependencies of measuring, handed in.
 
     `scratch` is a private folder, `observe` the display. `hold` keeps others off the configured device, from before anything
@@ -116,7 +116,7 @@ class Engine:
         """Return whether the judge decides the number of launches."""
         return self.still_open is not None and self.options.sampling is Sampling.ADAPTIVE
 
-    def measure(self, plan: Plan, sides: Sequence[Side], ledgers: Mapping[SideName, Ledger], record: Record) -> Measured:
+    def run(self, plan: Plan, sides: Sequence[Side], ledgers: Mapping[SideName, Ledger], record: Record) -> Measured:
         """Measure all cases on all sides. `record` is called with a side, its machine and ledger whenever they changed.
 
         Raises:
@@ -158,7 +158,7 @@ class Engine:
         budget = Budget(limit_s=self.options.budget_s, clock=self.clock, usual_s=self.usual_s, kept_s=kept_s)
         cold = ColdCompilations(limit_s=self.options.compile_budget_s)
         jobs = _Jobs(
-            engine=self, plan=plan, runs=tuple(runs), servers=servers, stages=stages, beside=beside, record=record,
+            runner=self, plan=plan, runs=tuple(runs), servers=servers, stages=stages, beside=beside, record=record,
             budget=budget, cold=cold,
         )  # fmt: skip
         jobs.run()
@@ -175,7 +175,7 @@ class _Jobs:
     open metrics of each case of this launch, if a judge decided them.
     """
 
-    engine: Engine
+    runner: Runner
     plan: Plan
     runs: tuple[SideRun, ...]
     servers: Servers
@@ -201,8 +201,8 @@ class _Jobs:
             try:
                 wanted = () if unready else self._next(before)
                 if wanted:
-                    held.enter_context(self.engine.hold())
-                    self.budget.since, self.measuring_since = self.engine.clock(), time.monotonic()
+                    held.enter_context(self.runner.hold())
+                    self.budget.since, self.measuring_since = self.runner.clock(), time.monotonic()
                     self.earlier_s = max(run.ledger.measured_s for run in self.runs)
                     self._prepare_online()
                 while wanted := self._affordable(wanted):
@@ -241,7 +241,7 @@ class _Jobs:
 
         Neither the side that did it nor the samples taken before it can be determined.
         """
-        breaks = self.engine.inspect(everything)
+        breaks = self.runner.inspect(everything)
         for run in self.runs if breaks else ():
             for _, case in self.plan:
                 run.fail(case, Status.FAILED, REACH, (), f"while base and head were measured, {'; '.join(breaks)}")
@@ -264,9 +264,9 @@ class _Jobs:
         plan = [(suite, case) for suite, case in plan if not self._has(case, self.launch)]
         self.asked = None
         if self.launch == 0 or not plan:
-            return tuple(sorted(plan, key=lambda pair: self.engine.rank.get(pair[1].id, 0)))
+            return tuple(sorted(plan, key=lambda pair: self.runner.rank.get(pair[1].id, 0)))
         names = self._open_cases({case.id for _, case in plan})
-        random.Random(f"{self.engine.seed}/{self.launch}").shuffle(plan)  # noqa: S311 - the order of cases is public
+        random.Random(f"{self.runner.seed}/{self.launch}").shuffle(plan)  # noqa: S311 - the order of cases is public
         return tuple((suite, case) for suite, case in plan if case.id in names and not self._over_case_budget(case))
 
     def _affordable(self, wanted: Plan) -> Plan:
@@ -280,8 +280,8 @@ class _Jobs:
 
     def _open_cases(self, every: set[str]) -> set[str]:
         """Fixed sampling takes every case through all launches; adaptive sampling asks the judge."""
-        options, ask = self.engine.options, self.engine.still_open
-        if ask is None or not self.engine.samples_adaptively:
+        options, ask = self.runner.options, self.runner.still_open
+        if ask is None or not self.runner.samples_adaptively:
             return every if self.launch < options.launches else set()
         if self.launch >= options.max_launches:
             return set()
@@ -291,7 +291,7 @@ class _Jobs:
 
     def _look_ahead(self, wanted: Plan) -> None:
         """Report the remaining jobs, as far as known: all launches of fixed sampling, the next one of adaptive sampling."""
-        last = self.launch + 1 if self.engine.samples_adaptively else self.engine.options.launches
+        last = self.launch + 1 if self.runner.samples_adaptively else self.runner.options.launches
         ahead = range(self.launch, last)
         stages = [stage for launch in ahead for suite, case in wanted for stage in self._stages(suite, case, launch)]
         if not self.begun:
@@ -300,7 +300,7 @@ class _Jobs:
         self.stages.total = self.stages.done + sum(map(self.stages.weight, stages))
 
     def _launch(self, wanted: Plan) -> None:
-        begun = self.engine.clock()
+        begun = self.runner.clock()
         with ExitStack() as stack:
             runs = [run for run in self.runs if run.side.failure is None]
             launchers = self.servers.open(stack, f"launch-{self.launch}", wanted)
@@ -311,20 +311,20 @@ class _Jobs:
             self._refuse_others(runs)
             if not self.begun and runs:
                 self._begin_to_watch(runs[0].environment or UNSEEN)
-            self.budget.start_s = max(0.0, self.engine.clock() - begun)
+            self.budget.start_s = max(0.0, self.runner.clock() - begun)
             if not self.begun:
                 self.begun = True
                 for run in runs:
                     self._prepare(run, launchers[run.side.name], [pair for pair in wanted if not pair[0].needs_network(pair[1])])
-            options = self.engine.options
-            if self.launch + 1 < (options.max_launches if self.engine.samples_adaptively else options.launches):
+            options = self.runner.options
+            if self.launch + 1 < (options.max_launches if self.runner.samples_adaptively else options.launches):
                 self.servers.foresee(f"launch-{self.launch + 1}", wanted)
             self._measure_cases(launchers, wanted)
             self.servers.go_on()
 
     def _explain(self) -> None:
         """Explain what the judge selects, in processes that measure nothing. No sample is taken any more."""
-        ask, options = self.engine.to_explain, self.engine.options
+        ask, options = self.runner.to_explain, self.runner.options
         if ask is None or options.explain is Explain.NEVER:
             return
         with self.runs[-1].spending(Phase.JUDGE):
@@ -337,16 +337,16 @@ class _Jobs:
                 launchers=self.servers.open(stack, "explain", [(one.suite, one.case) for one in wanted]),
                 budget_s=min(options.explain_s, self.budget.left_to_explain_s),
                 whose="run.explain_s" if options.explain_s <= self.budget.left_to_explain_s else "run.budget_s",
-                clock=self.engine.clock,
-                observe=self.engine.observe,
+                clock=self.runner.clock,
+                observe=self.runner.observe,
                 launch=max(self.launch - 1, 0),
             ).explain(wanted)
 
     def _begin_to_watch(self, environment: Environment) -> None:
         """Start to watch the device. If its identity is known only now, it may have to be waited for."""
-        asked = self.engine.clock()
-        self.stages.watch = self.engine.watch(environment)
-        self.budget.since += self.engine.clock() - asked
+        asked = self.runner.clock()
+        self.stages.watch = self.runner.watch(environment)
+        self.budget.since += self.runner.clock() - asked
 
     def _refuse_others(self, runs: Sequence[SideRun]) -> None:
         """Check both sides: both having the same wrong device makes it no better.
@@ -355,7 +355,7 @@ class _Jobs:
             WrongDevice: a side's machine is not the requested one.
         """
         for run in runs:
-            if reason := self.engine.refuse(run.environment or UNSEEN):
+            if reason := self.runner.refuse(run.environment or UNSEEN):
                 raise WrongDevice(f"{run.side.name}: {reason}" if len(runs) > 1 else reason)
 
     def _prepare_online(self) -> None:
@@ -428,13 +428,13 @@ class _Jobs:
     def _do(self, launchers: Mapping[SideName, Launcher], suite: Suite, case: Case, stage: Stage) -> str:
         """Run one stage of a case on the open sides. Returns why not on all of them, if the budget does not allow it."""
         open_runs = self._open_runs(launchers, case)
-        later = stage.kind is StageKind.VERIFY and len(open_runs) > 1 and StageKind.ROUNDING in self.engine.asked
+        later = stage.kind is StageKind.VERIFY and len(open_runs) > 1 and StageKind.ROUNDING in self.runner.asked
         job = Job(suite=suite, case=case, stage=replace(stage, provisional=later), launch=self.launch)
         if self._is_idle(launchers, case, stage):
             self.stages.done += self.stages.weight(stage)
             return ""
         self.stages.done += self.stages.weight(stage) - _jobs(stage, len(open_runs))
-        begun, reason = self.engine.clock(), ""
+        begun, reason = self.runner.clock(), ""
         if stage.kind is not StageKind.TIME:
             reason = self._do_untimed(job, open_runs, launchers)
             if stage.kind is StageKind.VERIFY:
@@ -442,7 +442,7 @@ class _Jobs:
         elif open_runs:
             ready, room_s = self._may_get_ready_at_once(open_runs), self.budget.share_s(self.ahead)
             self.stages.in_turns(replace(job, ready_at_once=ready, room_s=room_s), open_runs, launchers)
-        self._note(case, stage, self.engine.clock() - begun)
+        self._note(case, stage, self.runner.clock() - begun)
         return reason
 
     def _end_launch(self, case: Case) -> None:
@@ -460,7 +460,7 @@ class _Jobs:
         """
         runs = [run for run in sides if run.arms_of(job.case, job.stage)]
         if job.stage.kind is StageKind.SIZE:
-            self.stages.of_one_side(job, runs, launchers, self.engine.sizes.get(job.case.id, {}))
+            self.stages.of_one_side(job, runs, launchers, self.runner.sizes.get(job.case.id, {}))
             return ""
         if self._may_run_at_once(job.stage, runs):
             self.stages.at_once(job, runs, launchers)
@@ -469,9 +469,9 @@ class _Jobs:
         for run in self._in_fair_order(runs):
             if took_s and (reason := self.budget.refuse(took_s, f"the other side took {took_s:.3g} s for this stage")):
                 return reason
-            begun = self.engine.clock()
+            begun = self.runner.clock()
             self.stages.alone(job, run, launchers[run.side.name])
-            took_s = 0.0 if self.launch or can_wait(job.stage) else max(0.0, self.engine.clock() - begun)
+            took_s = 0.0 if self.launch or can_wait(job.stage) else max(0.0, self.runner.clock() - begun)
         return ""
 
     def _may_run_at_once(self, stage: Stage, runs: Sequence[SideRun]) -> bool:
@@ -490,7 +490,7 @@ class _Jobs:
         return len(runs) > 1 and device_of(runs) == "cpu" and self._has_room_for_two(runs)
 
     def _has_room_for_two(self, runs: Sequence[SideRun]) -> bool:
-        return self.engine.options.overlap and has_cores_for_two(self.engine.options, device=device_of(runs))
+        return self.runner.options.overlap and has_cores_for_two(self.runner.options, device=device_of(runs))
 
     def _stages(self, suite: Suite, case: Case, launch: int) -> tuple[Stage, ...]:
         """Return the stages of a launch, except preparing, which comes before all of them.
@@ -513,7 +513,7 @@ class _Jobs:
 
     def _judge_wants(self, kind: StageKind, case: Case, open_runs: Sequence[SideRun]) -> bool:
         """Return whether the judge requests this stage. Seeds compare two sides and need a budget."""
-        ask, rows = self.engine.asked.get(kind), [run.ledger.rows[case.id] for run in open_runs]
+        ask, rows = self.runner.asked.get(kind), [run.ledger.rows[case.id] for run in open_runs]
         if ask is None or not rows or (kind is StageKind.SEEDS and (len(rows) == 1 or self.budget.is_spent)):
             return False
         return ask(rows[0], rows[-1])
@@ -523,7 +523,7 @@ class _Jobs:
         return runs if self.launch % 2 == 0 else runs[::-1]
 
     def _over_case_budget(self, case: Case) -> bool:
-        budget_s = self.engine.options.case_budget_s
+        budget_s = self.runner.options.case_budget_s
         rows = [row for run in self.runs if (row := run.ledger.rows.get(case.id))]
         return budget_s is not None and sum(row.duration_s or 0.0 for row in rows) > budget_s
 

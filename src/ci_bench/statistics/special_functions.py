@@ -24,7 +24,7 @@ def compiled_functions() -> Any:
     if _PACKAGE in sys.modules:
         return import_module(f"{_PACKAGE}._ufuncs")
     stand_in = ModuleType(_PACKAGE)
-    stand_in.__path__ = [str(Path(scipy.__file__).parent.parent / "special")]
+    stand_in.__path__ = [str(Path(scipy.__file__).parent / "special")]
     sys.modules[_PACKAGE] = stand_in
     try:
         return import_module(f"{_PACKAGE}._ufuncs")

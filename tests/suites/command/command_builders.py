@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from ci_bench.checkouts.sides import Side, caller_environment
-from ci_bench.commands import pipeline
+from ci_bench.commands import judging
+from ci_bench.commands.judging import Baseline
 from ci_bench.records.comparison import BaselineMode, Comparison
 from ci_bench.records.config import Config, Policy, RunOptions, Sampling, SuiteEntry
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import CaseResult, Metric, Results, SideName, Status
 from ci_bench.runner import planning
-from ci_bench.runner.runner import Engine
+from ci_bench.runner.recording import record_run
+from ci_bench.runner.runner import Runner
 
 QUICK = RunOptions(device="cpu", launches=1, blocks=2, sample_s=0.001, warmup_s=0.05, stage_timeout_s=60, sampling=Sampling.FIXED)
 
@@ -25,13 +27,13 @@ def measure(folder: Path, *entries: Mapping[str, Any], trees: Mapping[SideName, 
     scratch = folder / "scratch"
     scratch.mkdir()
     sides = [Side(name=name, environ=caller_environment(tree, os.environ), folder=tree) for name, tree in trees.items()]
-    engine = Engine(options=options, scratch=scratch, observe=lambda _: None, seed="command")
-    return pipeline.measure(
+    runner = Runner(options=options, scratch=scratch, observe=lambda _: None, seed="command")
+    return record_run(
         plan,
         run=planning.start(config),
         sides=sides,
         reproduce={case.id: "again" for _, case in plan},
-        engine=engine.measure,
+        measure=runner.run,
         folder=folder / "out",
     )
 
@@ -46,8 +48,8 @@ def measure_here(tmp_path: Path, *entries: Mapping[str, Any], options: RunOption
 def judge(results: Mapping[SideName, Results], policy: Policy | None = None) -> Comparison:
     """Head against base, as of one paired run."""
     head, base = results[SideName.HEAD], results[SideName.BASE]
-    baseline = pipeline.Baseline(mode=BaselineMode.PAIRED, results=replace(base, environment=head.environment))
-    return pipeline.judge(head, baseline, policy=policy or Policy(), folder=None)
+    baseline = Baseline(mode=BaselineMode.PAIRED, results=replace(base, environment=head.environment))
+    return judging.judge(head, baseline, policy=policy or Policy(), folder=None)
 
 
 def fault_beside_same(results: Mapping[SideName, Results]) -> str:

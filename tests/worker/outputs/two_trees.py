@@ -14,7 +14,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ci_bench.checkouts.sides import Side, caller_environment
-from ci_bench.commands.pipeline import results_of
 from ci_bench.judge.compare import compare
 from ci_bench.judge.times.sequential import fixed
 from ci_bench.records.comparison import BaselineMode, Comparison
@@ -22,7 +21,8 @@ from ci_bench.records.config import Policy, Rule, RunOptions, Sampling, Severity
 from ci_bench.records.results import Better, Case, Lane, Launch, Metric, Results, Run, RunState, SideName, Status, Unit
 from ci_bench.runner.beside import OutputsOptions
 from ci_bench.runner.ledger import Ledger
-from ci_bench.runner.runner import Engine
+from ci_bench.runner.recording import results_of
+from ci_bench.runner.runner import Runner
 from ci_bench.suites.contract import Stage, StageKind, find_suite
 
 NETS = """
@@ -262,9 +262,9 @@ def measured(folder: Path, plan: Any, *, outputs: OutputsOptions | None = None, 
     ]
     options = RunOptions(device="cpu", threads=1, sampling=Sampling.FIXED, launches=launches)
     with TemporaryDirectory(dir=folder) as scratch:
-        engine = Engine(options=options, scratch=Path(scratch), observe=lambda _: None, outputs=outputs or OutputsOptions())
+        runner = Runner(options=options, scratch=Path(scratch), observe=lambda _: None, outputs=outputs or OutputsOptions())
         ledger = Ledger.open([case for _, case in plan], reproduce={case.id: "again" for _, case in plan})
-        found = engine.measure(plan, sides, {side.name: ledger for side in sides}, lambda *_: None)
+        found = runner.run(plan, sides, {side.name: ledger for side in sides}, lambda *_: None)
         left = [path.name for path in Path(scratch).rglob("*.safetensors")]
     run = Run(id="r", started_at="2026-01-01T00:00:00Z", state=RunState.COMPLETE, config_digest="c", device="cpu")
     results = {side.name: timed(results_of(run, side.source, *found[side.name])) for side in sides}

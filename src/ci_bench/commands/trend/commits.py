@@ -9,23 +9,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ci_bench.checkouts.checkout import borrow, open_checkout
+from ci_bench.checkouts.git import Git
+from ci_bench.checkouts.paired import Place, paired_sides
+from ci_bench.checkouts.sides import Side
 from ci_bench.command_line.settings import Measuring, Settings
-from ci_bench.commands.bench import Bench
-from ci_bench.commands.inputs import command_again, load_with_suites, noise_folder
+from ci_bench.commands.inputs import command_again, noise_folder
+from ci_bench.commands.judging import Baseline, judge
+from ci_bench.commands.measuring import Measurement
 from ci_bench.commands.output import tell
+from ci_bench.commands.own_suites import load_with_suites
 from ci_bench.errors import CiBenchError, NoBase
-
-if TYPE_CHECKING:
-    from ci_bench.checkouts.git import Git
-    from ci_bench.checkouts.sides import Side
-    from ci_bench.history.alarms import Alarm
-    from ci_bench.records.comparison import Comparison, Pair
-    from ci_bench.records.config import Config
-    from ci_bench.runner.noise_floor import NoiseFolder
-    from ci_bench.suites.contract import Suite
-
+from ci_bench.history.alarms import Alarm
+from ci_bench.judge.times.sequential import rule_of
+from ci_bench.processes.launch import make_folder
+from ci_bench.records.comparison import BaselineMode, Comparison, Pair, Verdict
+from ci_bench.records.config import Config, Severity
+from ci_bench.records.results import SideName, Status
+from ci_bench.runner import planning
+from ci_bench.runner.noise_floor import NoiseFolder
+from ci_bench.suites.contract import Suite
 
 _SHORT = 12
 
@@ -42,25 +46,20 @@ class Unbuilt:
 class Laboratory:
     """Setup for comparing commits: their common configuration, and the folder for documents."""
 
-    config: "Config"
-    find: "Callable[[str], Suite]"
-    noise: "NoiseFolder"
+    config: Config
+    find: Callable[[str], Suite]
+    noise: NoiseFolder
     output: Path
     reproduce: tuple[str, ...]
     environ: Mapping[str, str]
     here: Path
 
-    def compare(self, base: str, head: str, filters: Sequence[str]) -> "Comparison | Unbuilt":
+    def compare(self, base: str, head: str, filters: Sequence[str]) -> Comparison | Unbuilt:
         """Measure `head` against `base` in turns, until the verdict is settled. Raises `CiBenchError`."""
-        from ci_bench.commands import pipeline
-        from ci_bench.records.comparison import BaselineMode
-        from ci_bench.records.results import SideName, Status
-        from ci_bench.runner import planning
-
         output = self.output / f"{base[:_SHORT]}-{head[:_SHORT]}"
         plan = planning.plan(self.config, filters, self.find)
         again = (*self.reproduce, base, head)
-        bench = Bench(config=self.config, plan=plan, output=output, reproduce=again, environ=self.environ, choose="--case")
+        bench = Measurement(config=self.config, plan=plan, output=output, reproduce=again, environ=self.environ, choose="--case")
         with self._sides(base, head, output) as sides:
             broken = next((side for side in sides if side.failure is not None), None)
             if broken is not None:
@@ -71,21 +70,17 @@ class Laboratory:
             if failed is not None and failed.failure is not None:
                 return Unbuilt(commit=commit, reason=f"{failed.case.id}: {failed.failure.reason}")
         measured = results[SideName.HEAD]
-        return pipeline.judge(
+        return judge(
             measured,
-            pipeline.Baseline(mode=BaselineMode.PAIRED, results=results[SideName.BASE]),
+            Baseline(mode=BaselineMode.PAIRED, results=results[SideName.BASE]),
             policy=self.config.policy,
             folder=output,
             calibration=self.noise.find(measured.environment.identity),
-            rule=pipeline.rule_of(self.config.run),
+            rule=rule_of(self.config.run),
         )
 
     @contextmanager
-    def _sides(self, base: str, head: str, output: Path) -> "Iterator[Sequence[Side]]":
-        from ci_bench.checkouts.checkout import borrow, open_checkout
-        from ci_bench.checkouts.paired import Place, paired_sides
-        from ci_bench.processes.launch import make_folder
-
+    def _sides(self, base: str, head: str, output: Path) -> Iterator[Sequence[Side]]:
         checkout = open_checkout(self.here, self.environ)
         setup = self.config.setup
         if setup.cache is not None:
@@ -127,14 +122,12 @@ def laboratory(settings: Measuring) -> Laboratory:
     )
 
 
-def git_here(settings: Settings) -> "Git":
+def git_here(settings: Settings) -> Git:
     """git, in the repository of the folder that the command was started in. Raises `BadCheckout`."""
-    from ci_bench.checkouts.checkout import open_checkout
-
     return open_checkout(settings.here, settings.environ).git
 
 
-def commit_of(git: "Git", name: str) -> str:
+def commit_of(git: Git, name: str) -> str:
     """The commit that a name stands for. Raises `NoBase`."""
     found = git.ask("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     if found is None:
@@ -142,7 +135,7 @@ def commit_of(git: "Git", name: str) -> str:
     return found
 
 
-def confirm(settings: Measuring, commits: tuple[str | None, str | None], alarms: "Sequence[Alarm]") -> "Mapping[str, Alarm]":
+def confirm(settings: Measuring, commits: tuple[str | None, str | None], alarms: Sequence[Alarm]) -> Mapping[str, Alarm]:
     """The alarms of one pair of commits, by name, each with what a paired run of the two said.
 
     A change that the run does not find is only noted from then on: it came from the machine or its
@@ -167,9 +160,7 @@ def confirm(settings: Measuring, commits: tuple[str | None, str | None], alarms:
     return {alarm.line.name: _judged(alarm, compared) for alarm in alarms}
 
 
-def _judged(alarm: "Alarm", compared: "Comparison") -> "Alarm":
-    from ci_bench.records.comparison import Verdict
-
+def _judged(alarm: Alarm, compared: Comparison) -> Alarm:
     pair = _pair(alarm, compared)
     if pair is None:
         return _with(alarm, "could not be confirmed: the paired run did not measure this metric", stays=True)
@@ -180,13 +171,11 @@ def _judged(alarm: "Alarm", compared: "Comparison") -> "Alarm":
     return _with(alarm, f"{'not confirmed' if found else 'not settled'}: {said}", stays=not found)
 
 
-def _pair(alarm: "Alarm", compared: "Comparison") -> "Pair | None":
+def _pair(alarm: Alarm, compared: Comparison) -> Pair | None:
     points = alarm.line.points
     found = (pair for case in compared.cases if case.id == points.case for pair in case.pairs)
     return next((pair for pair in found if (pair.metric, pair.arm) == (points.metric, points.arm)), None)
 
 
-def _with(alarm: "Alarm", why: str, *, stays: bool) -> "Alarm":
-    from ci_bench.records.config import Severity
-
+def _with(alarm: Alarm, why: str, *, stays: bool) -> Alarm:
     return replace(alarm, confirmed=why, severity=alarm.severity if stays else Severity.NOTE)

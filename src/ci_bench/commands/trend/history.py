@@ -12,36 +12,51 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ci_bench import __version__
+from ci_bench.checkouts.checkout import open_checkout
 from ci_bench.command_line.settings import Trend
-from ci_bench.commands.inputs import load, results_path
+from ci_bench.commands.inputs import results_path
+from ci_bench.commands.loading import load
 from ci_bench.commands.output import say, tell
-from ci_bench.errors import BadDocument, BadInput, ExitCode, GitHubMissing
-
-if TYPE_CHECKING:
-    from ci_bench.github.artifacts import Artifact
-    from ci_bench.history.alarms import Alarm
-    from ci_bench.history.lines import Line
-    from ci_bench.history.store import Found, Store
-    from ci_bench.records.config import Policy
-    from ci_bench.records.history import History, Points
-
+from ci_bench.commands.page_assets import page_assets
+from ci_bench.commands.trend.commits import confirm
+from ci_bench.commands.trend.intended import without_intended
+from ci_bench.errors import BadDocument, BadInput, CannotWrite, ExitCode, GitHubMissing
+from ci_bench.formats.catalogue import MAX_BYTES, decode
+from ci_bench.formats.github_action_benchmark import read_action_history
+from ci_bench.formats.series import Unreadable
+from ci_bench.github import workflow
+from ci_bench.github.archive import Contents, Limits, UnsafeArchive
+from ci_bench.github.artifacts import Artifact, download, named
+from ci_bench.github.client import Client
+from ci_bench.github.context import load_context, server_of
+from ci_bench.github.issues import PART, Alert, publish_alert
+from ci_bench.github.outcomes import attempt, exit_code
+from ci_bench.github.workflow import defused
+from ci_bench.history.alarms import Alarm, alarms_of, issue_text, issue_title, told
+from ci_bench.history.branch import BranchStore, repository_of
+from ci_bench.history.compaction import LOOSE, MOST_BYTES, MOST_RUNS, PACK_RUNS
+from ci_bench.history.compaction import compact as shrink
+from ci_bench.history.lines import Line, lines_of
+from ci_bench.history.page import Sheet, render
+from ci_bench.history.points import chosen, record_of
+from ci_bench.history.store import FolderStore, Found, Store, file_of
+from ci_bench.judge.times.calibration import fingerprint
+from ci_bench.records import documents
+from ci_bench.records.config import Policy, Severity
+from ci_bench.records.history import History, Points
+from ci_bench.records.units import TIMES
+from ci_bench.report.text import clean
 
 EXPORT = "history.json.gz"
 
 
-def fetched(settings: Trend) -> "Iterator[History]":
+def fetched(settings: Trend) -> Iterator[History]:
     """Yield the histories in the newest artifacts.
 
     One that cannot be read is named and skipped. Raises `GitHubFailed`.
     """
-    from ci_bench.github.archive import Contents, Limits, UnsafeArchive
-    from ci_bench.github.artifacts import download, named
-    from ci_bench.github.client import Client
-    from ci_bench.github.context import load_context, server_of
-
     context = load_context(settings.environ)
     branch = settings.from_branch or context.head.branch
     if branch is None:
@@ -58,15 +73,12 @@ def fetched(settings: Trend) -> "Iterator[History]":
                 tell(f"skipped artifact {artifact.id}: {' '.join(str(error).split())[:300]}")
 
 
-def _is_ours(artifact: "Artifact", repository: int | None, branch: str) -> bool:
+def _is_ours(artifact: Artifact, repository: int | None, branch: str) -> bool:
     own = artifact.repository_id == artifact.head_repository_id == repository and repository is not None
     return own and artifact.head_branch == branch and not artifact.expired
 
 
-def _history(members: Mapping[str, bytes]) -> "History":
-    from ci_bench.judge.times.calibration import fingerprint
-    from ci_bench.records import documents
-
+def _history(members: Mapping[str, bytes]) -> History:
     if EXPORT not in members:
         raise BadDocument(f"it holds no {EXPORT}")
     with tempfile.TemporaryDirectory(prefix="ci-bench-history-") as folder:
@@ -79,14 +91,8 @@ def _history(members: Mapping[str, bytes]) -> "History":
     return history
 
 
-def imported(path: Path) -> "History":
+def imported(path: Path) -> History:
     """The history in a file. Raises `BadInput` and `BadDocument`."""
-    from ci_bench.formats.catalogue import MAX_BYTES, decode
-    from ci_bench.formats.github_action_benchmark import read_action_history
-    from ci_bench.formats.series import Unreadable
-    from ci_bench.judge.times.calibration import fingerprint
-    from ci_bench.records import documents
-
     try:
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
@@ -105,12 +111,8 @@ def imported(path: Path) -> "History":
     return whole
 
 
-def keep(store: "Store", taken: "History") -> int:
+def keep(store: Store, taken: History) -> int:
     """Put a whole history into a store, without what is there already; how many runs were new."""
-    from ci_bench.history.compaction import PACK_RUNS
-    from ci_bench.history.points import chosen
-    from ci_bench.history.store import file_of
-
     known = runs_of(read_store(store))
     files: dict[str, bytes] = {}
     kept = 0
@@ -134,10 +136,6 @@ def history(settings: Trend) -> int:
 
 def add(settings: Trend) -> int:
     """Keep the numbers of runs; a run that is there already is not added twice."""
-    from ci_bench.history.points import record_of
-    from ci_bench.history.store import file_of
-    from ci_bench.records import documents
-
     store = open_store(settings)
     url = settings.url or _workflow_url(settings.environ)
     records = [
@@ -160,22 +158,15 @@ def add(settings: Trend) -> int:
     return int(ExitCode.OK)
 
 
-def _tidy(store: "Store") -> None:
+def _tidy(store: Store) -> None:
     """Compact where many single files have gathered: reading them is slow."""
-    from ci_bench.history.compaction import LOOSE, compact
-
     if sum(file.name.rpartition("/")[2].startswith("run-") for file in store.read().files) > LOOSE:
-        done = compact(store)
+        done = shrink(store)
         tell(f"compacted {done.files_before} files to {done.files_after} ({done.bytes_after:,} bytes)")
 
 
 def check(settings: Trend) -> int:
     """Tell every open change for the worse, and exit by the policy: 1 where one of them fails it."""
-    from ci_bench.commands.trend.intended import without_intended
-    from ci_bench.github.context import server_of
-    from ci_bench.history.alarms import alarms_of, told
-    from ci_bench.records.config import Severity
-
     config = load(settings)
     found = _kept(settings)
     whole, lines = look(found, config.policy, settings)
@@ -193,25 +184,15 @@ def check(settings: Trend) -> int:
     return _tell_github(settings, alarms, code) if settings.issue else int(code)
 
 
-def _confirmed(settings: Trend, alarms: "Sequence[Alarm]") -> "tuple[Alarm, ...]":
+def _confirmed(settings: Trend, alarms: Sequence[Alarm]) -> tuple[Alarm, ...]:
     """The alarms after a paired run of the neighbouring commits of each; what that does not confirm is only noted."""
-    from ci_bench.commands.trend.commits import confirm
-
     ranges = list(dict.fromkeys(alarm.commits for alarm in alarms))[: max(0, settings.most)]
     answers = {commits: confirm(settings, commits, [one for one in alarms if one.commits == commits]) for commits in ranges}
     return tuple(answers[alarm.commits].get(alarm.line.name, alarm) if alarm.commits in answers else alarm for alarm in alarms)
 
 
-def _tell_github(settings: Trend, alarms: "Sequence[Alarm]", code: ExitCode) -> int:
+def _tell_github(settings: Trend, alarms: Sequence[Alarm], code: ExitCode) -> int:
     """Bring the issue up to date; the verdict's own code wins over what GitHub has against it."""
-    from ci_bench.github import workflow
-    from ci_bench.github.client import Client
-    from ci_bench.github.context import server_of
-    from ci_bench.github.issues import PART, Alert, publish_alert
-    from ci_bench.github.outcomes import attempt, exit_code
-    from ci_bench.history.alarms import issue_text, issue_title
-    from ci_bench.records.config import Severity
-
     grave = [alarm for alarm in alarms if alarm.severity is not Severity.NOTE]
     alert = Alert(
         key=settings.key,
@@ -228,11 +209,6 @@ def _tell_github(settings: Trend, alarms: "Sequence[Alarm]", code: ExitCode) -> 
 
 def page(settings: Trend) -> int:
     """Write the trend page."""
-    from ci_bench.commands.page_assets import page_assets
-    from ci_bench.history.alarms import alarms_of
-    from ci_bench.history.page import Sheet, render
-    from ci_bench.records import documents
-
     config = load(settings)
     found = _kept(settings)
     whole, lines = look(found, config.policy, settings)
@@ -250,9 +226,6 @@ def page(settings: Trend) -> int:
 
 def compact(settings: Trend) -> int:
     """Put records together, thin out beyond the size, and export where that is asked for."""
-    from ci_bench.history.compaction import MOST_BYTES
-    from ci_bench.history.compaction import compact as shrink
-
     store = open_store(settings)
     _kept(settings)
     done = shrink(store, most_bytes=MOST_BYTES if settings.most_bytes is None else settings.most_bytes)
@@ -264,12 +237,7 @@ def compact(settings: Trend) -> int:
     return int(ExitCode.OK)
 
 
-def _export(whole: "History", path: Path) -> None:
-    from ci_bench.errors import CannotWrite
-    from ci_bench.history.compaction import MOST_RUNS
-    from ci_bench.history.points import chosen
-    from ci_bench.records import documents
-
+def _export(whole: History, path: Path) -> None:
     runs = len(whole.runs)
     if runs > MOST_RUNS:
         tell(f"{path} takes the newest {MOST_RUNS} of {runs} runs")
@@ -312,23 +280,19 @@ ACTIONS: Mapping[str, Callable[[Trend], int]] = {
 }
 
 
-def open_store(settings: Trend) -> "Store":
+def open_store(settings: Trend) -> Store:
     """The store that the flags name: a folder, or a branch. Raises `BadInput`, `BadCheckout` and `GitFailed`."""
-    from ci_bench.history.branch import BranchStore, repository_of
-    from ci_bench.history.store import FolderStore
-
     if settings.branch is None:
         if settings.remote is not None:
             message = "--remote needs --branch NAME, the branch that holds the history"
             raise BadInput(message)
         return FolderStore(settings.store)
-    from ci_bench.checkouts.checkout import open_checkout
 
     git = open_checkout(settings.here, settings.environ).git
     return BranchStore(git=git, name=repository_of(git, settings.branch), remote=settings.remote)
 
 
-def _kept(settings: Trend) -> "Found":
+def _kept(settings: Trend) -> Found:
     """Return the store's content, for actions on runs.
 
     Raises `BadInput` if it is empty: changes need runs.
@@ -347,15 +311,13 @@ def _kept(settings: Trend) -> "Found":
     )
 
 
-def look(found: "Found", policy: "Policy", settings: Trend) -> "tuple[History, tuple[Line, ...]]":
+def look(found: Found, policy: Policy, settings: Trend) -> tuple[History, tuple[Line, ...]]:
     """The whole history and its lines. Of times a change of `--least` matters, of anything else what the policy says.
 
     The policy's thresholds of times are for one pull request; a trend is for what stays below them again and again.
     """
-    from ci_bench.history.lines import lines_of
-    from ci_bench.records.units import TIMES
 
-    def least(points: "Points") -> float:
+    def least(points: Points) -> float:
         timed = points.unit in TIMES
         return settings.least if timed else policy.threshold(suite=points.suite, metric=points.metric)
 
@@ -363,7 +325,7 @@ def look(found: "Found", policy: "Policy", settings: Trend) -> "tuple[History, t
     return whole, lines_of(whole, least=least, recent=settings.recent, title=policy.title)
 
 
-def read_store(store: "Store") -> "Found":
+def read_store(store: Store) -> Found:
     """Return a store's content; name the skipped files."""
     found = store.read()
     for passed in found.passed:
@@ -371,16 +333,13 @@ def read_store(store: "Store") -> "Found":
     return found
 
 
-def runs_of(found: "Found") -> set[tuple[str, str]]:
+def runs_of(found: Found) -> set[tuple[str, str]]:
     """The fingerprint and the id of each run that a store holds."""
     return {(file.history.machines[run.machine].fingerprint, run.id) for file in found.files for run in file.history.runs}
 
 
 def cleaned(text: str) -> str:
     """Text that may be a stranger's, line by line, without what a terminal or a workflow would obey."""
-    from ci_bench.github.workflow import defused
-    from ci_bench.report.text import clean
-
     ended = "\n" if text.endswith("\n") else ""
     indented = ((line[: len(line) - len(line.lstrip(" "))], line) for line in text.splitlines())
     return defused("\n".join(indent + clean(line, cap=400) for indent, line in indented)) + ended
@@ -392,7 +351,7 @@ def _workflow_url(environ: Mapping[str, str]) -> str | None:
     return f"{server}/{repository}/actions/runs/{run}" if server and repository and run else None
 
 
-def _commits_url(whole: "History") -> str | None:
+def _commits_url(whole: History) -> str | None:
     """Return the address of commits, from the newest run that names a GitHub run."""
     for run in reversed(whole.runs):
         found = re.fullmatch(r"(https://[^/]+/[\w.-]+/[\w.-]+)/actions/runs/[0-9]+", run.url or "")

@@ -9,25 +9,22 @@ place of a step is an estimate, so both commits are taken two runs further away.
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ci_bench.checkouts.git import Git
 from ci_bench.command_line.settings import Trend
 from ci_bench.configuration.accepting import read_accepted
 from ci_bench.errors import BadAcceptance, GitFailed
+from ci_bench.history.alarms import Alarm
 from ci_bench.records.acceptance import Accepted, AcceptedChange, Direction
 from ci_bench.records.config import Severity, fits
 from ci_bench.records.documents import ACCEPTED_FILE
 from ci_bench.records.results import Better
 
-if TYPE_CHECKING:
-    from ci_bench.history.alarms import Alarm
-
 _NEAR = 2
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
-def without_intended(settings: Trend, alarms: "Sequence[Alarm]") -> "tuple[Alarm, ...]":
+def without_intended(settings: Trend, alarms: Sequence[Alarm]) -> tuple[Alarm, ...]:
     """The alarms, with intended steps as notes. A commit that this clone lacks accepts nothing."""
     git = Git.at(settings.here, settings.environ)
     try:
@@ -36,7 +33,7 @@ def without_intended(settings: Trend, alarms: "Sequence[Alarm]") -> "tuple[Alarm
         return tuple(alarms)
 
 
-def _judged(git: Git, alarm: "Alarm") -> "Alarm":
+def _judged(git: Git, alarm: Alarm) -> Alarm:
     runs, move = alarm.line.runs, alarm.move
     before, after = runs[max(0, move.place - 1 - _NEAR)].commit, runs[min(len(runs) - 1, move.end + _NEAR)].commit
     known = all(commit is not None and _COMMIT.fullmatch(commit) for commit in (before, after))
@@ -58,7 +55,7 @@ def _entries(git: Git, commit: str | None) -> tuple[AcceptedChange, ...]:
         return ()
 
 
-def _covers(one: AcceptedChange, alarm: "Alarm") -> bool:
+def _covers(one: AcceptedChange, alarm: Alarm) -> bool:
     points, move, after = alarm.line.points, alarm.move, alarm.line.between(alarm.move)[1]
     worse = Direction.LOWER if points.better is Better.HIGHER else Direction.HIGHER
     named = one.kind is Accepted.METRIC and (one.metric, one.direction) == (points.metric, worse)

@@ -8,13 +8,15 @@ not be read.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ci_bench.commands.trusted.judging import Judged, JudgedMachine
-
-if TYPE_CHECKING:
-    from ci_bench.github.checks import Annotation
-    from ci_bench.records.config import Severity
+from ci_bench.github.checks import Annotation, Level
+from ci_bench.records.comparison import RunVerdict, Verdict
+from ci_bench.records.config import Severity
+from ci_bench.report.cells import ICONS
+from ci_bench.report.markdown import render_comment, render_report
+from ci_bench.report.text import clean, code, fence, plain
+from ci_bench.report.words import Mood
 
 BUDGET = 60_000
 """UTF-16 units of a comment; GitHub takes 65,536."""
@@ -37,30 +39,22 @@ OWN_RULES = "_Judged by this branch's own configuration: the check is neutral at
 
 def on_request(filters: Sequence[str]) -> str:
     """Return the note on a run that a comment requested: which cases it chose, and that it gates nothing."""
-    from ci_bench.report.text import code
-
     chosen = f" of the cases that match {', '.join(map(code, filters))}" if filters else ""
     return f"_Measured on request{chosen}. This run gates nothing._"
 
 
 def not_judged_on_request(reason: str) -> str:
     """Explain why a run that a comment requested has no verdict, as its comment."""
-    from ci_bench.report.text import fence
-
     return f"### Not judged\n\nThis run on request has no verdict.\n\n{fence(reason, lines=20)}"
 
 
 def not_judged(reason: str) -> str:
     """Explain why a verdict is missing, as the text of a check."""
-    from ci_bench.report.text import fence
-
     return f"No verdict was computed, so this check does not pass.\n\n{fence(reason, lines=20)}"
 
 
 def title(judged: Judged) -> str:
     """One line: the headline of the only machine, or how many of them failed."""
-    from ci_bench.report.text import clean
-
     if judged.waits and not judged.failed:
         return clean(f"Nothing to compare with yet: {judged.waits}.", cap=250)
     if len(judged.machines) == 1:
@@ -72,9 +66,6 @@ def title(judged: Judged) -> str:
 
 
 def _of_several(judged: Judged) -> str:
-    from ci_bench.records.comparison import RunVerdict
-    from ci_bench.report.text import clean
-
     found = [
         one
         for one in judged.machines
@@ -87,8 +78,6 @@ def _of_several(judged: Judged) -> str:
 
 def comment(judged: Judged, *, marker: str | None = None) -> str:
     """The comment: machines that failed first, the notes last. `marker` becomes the first line."""
-    from ci_bench.report.text import code
-
     budget = (BUDGET - _NOTE) // max(1, len(judged.machines))
     ordered = sorted(judged.machines, key=lambda machine: (not machine.failed, machine.exit_code == 0))
     parts = [marker] if marker else []
@@ -104,9 +93,6 @@ def comment(judged: Judged, *, marker: str | None = None) -> str:
 
 def report(judged: Judged, *, closed: Sequence[str] = ()) -> str:
     """The same without a limit, for the job's summary. `closed` says what could not be written to GitHub, and why."""
-    from ci_bench.report.markdown import render_report
-    from ci_bench.report.text import code
-
     parts = [f"## {_plain(title(judged))}", WAITS] if judged.waits else []
     for machine in judged.machines:
         parts += [f"## {code(machine.name)}"] if len(judged.machines) != 1 else []
@@ -118,8 +104,6 @@ def report(judged: Judged, *, closed: Sequence[str] = ()) -> str:
 
 def changed(judged: Judged) -> bool:
     """Return whether there is something to report: a failure, a warning, or a figure that moved."""
-    from ci_bench.records.config import Severity
-
     return bool(judged.waits) or any(
         machine.comparison is None
         or not machine.comparison.judgement.met
@@ -129,14 +113,11 @@ def changed(judged: Judged) -> bool:
     )
 
 
-def annotations(judged: Judged, path: str) -> tuple["Annotation", ...]:
+def annotations(judged: Judged, path: str) -> tuple[Annotation, ...]:
     """Return the findings that fail or warn, as annotations of the configuration.
 
     A case does not have its own file.
     """
-    from ci_bench.github.checks import Annotation, Level
-    from ci_bench.records.config import Severity
-
     levels = {Severity.FAIL: Level.FAILURE, Severity.WARN: Level.WARNING}
     several = len(judged.machines) != 1
     return tuple(
@@ -149,11 +130,8 @@ def annotations(judged: Judged, path: str) -> tuple["Annotation", ...]:
     )
 
 
-def _complaints(machine: JudgedMachine) -> Iterator[tuple["Severity", str, str]]:
+def _complaints(machine: JudgedMachine) -> Iterator[tuple[Severity, str, str]]:
     """Yield a machine's complaints: severity, name and text."""
-    from ci_bench.records.config import Severity
-    from ci_bench.report.text import clean
-
     if machine.fault is not None:
         yield Severity.FAIL, "no verdict", clean(str(machine.fault), cap=1000)
     for finding in machine.comparison.judgement.findings if machine.comparison else ():
@@ -163,8 +141,6 @@ def _complaints(machine: JudgedMachine) -> Iterator[tuple["Severity", str, str]]
 
 
 def _about(name: str, message: str) -> str:
-    from ci_bench.report.text import clean
-
     return f"{clean(name)}: {message}"
 
 
@@ -173,8 +149,6 @@ def counts(judged: Judged) -> Mapping[str, int]:
 
     Every word is there, with 0 if it does not occur.
     """
-    from ci_bench.records.comparison import Verdict
-
     found = Counter(case.verdict for machine in judged.machines if machine.comparison for case in machine.comparison.cases)
     return {verdict.value: found[verdict] for verdict in Verdict}
 
@@ -186,10 +160,6 @@ def _headline(machine: JudgedMachine) -> str:
 
 
 def _machine(machine: JudgedMachine, budget: int) -> str:
-    from ci_bench.report.cells import ICONS
-    from ci_bench.report.markdown import render_comment
-    from ci_bench.report.words import Mood
-
     if machine.comparison is None:
         return _fault(machine)
     text = render_comment(machine.comparison, limit=budget).rstrip()
@@ -205,8 +175,6 @@ def _without_verdict(text: str) -> str:
 
 def not_measured(machine: JudgedMachine) -> str:
     """Explain in a note why a machine of a first pull request has no results."""
-    from ci_bench.report.text import code, fence
-
     return f"Not measured on {code(machine.name)}:\n\n{fence(str(machine.fault), lines=20)}"
 
 
@@ -215,22 +183,14 @@ def _fault(machine: JudgedMachine) -> str:
 
     The text may repeat a hostile document: it stays inside a fence.
     """
-    from ci_bench.report.text import fence
-
     why = "The results of this run could not be judged, so it counts as failed."
     return f"### ❌ No verdict\n\n{why}\n\n{fence(str(machine.fault), lines=20)}"
 
 
 def _icon(judged: Judged) -> str:
-    from ci_bench.records.comparison import RunVerdict
-    from ci_bench.report.cells import ICONS
-    from ci_bench.report.words import Mood
-
     moods = {RunVerdict.FAILED: Mood.BAD, RunVerdict.UNDECIDED: Mood.OPEN, RunVerdict.PASSED: Mood.GOOD}
     return ICONS[moods[judged.verdict]]
 
 
 def _plain(text: str) -> str:
-    from ci_bench.report.text import plain
-
     return plain(text)

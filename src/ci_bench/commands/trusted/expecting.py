@@ -11,7 +11,6 @@ One that was cancelled, and one whose pull request is closed or has moved on, en
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ci_bench import __version__
 from ci_bench.commands.trusted.machine_results import MeasuredMachine
@@ -21,15 +20,15 @@ from ci_bench.github.client import Client
 from ci_bench.github.commits import branch_point, is_on, parents, resolve, tree
 from ci_bench.github.context import Context
 from ci_bench.github.pulls import NoPullRequest, PullRequest
-
-if TYPE_CHECKING:
-    from ci_bench.judge.policy.binding import Commits, Expected
-    from ci_bench.judge.policy.rules import Scope
-    from ci_bench.records.acceptance import Acceptance
-    from ci_bench.records.config import Config, Policy
-    from ci_bench.records.declarations import Declaration
-    from ci_bench.records.results import Case, Results
-
+from ci_bench.judge.policy import binding
+from ci_bench.judge.policy.binding import BASE, Commits, Expected
+from ci_bench.judge.policy.rules import Scope
+from ci_bench.records.acceptance import Acceptance
+from ci_bench.records.config import Config, Machine, Policy, Rule, Severity
+from ci_bench.records.declarations import Declaration
+from ci_bench.records.results import Case, Results, WorkflowRun
+from ci_bench.runner import planning
+from ci_bench.suites.contract import plans_from_tree
 
 Pulls = tuple[PullRequest, ...] | NoPullRequest
 
@@ -109,31 +108,24 @@ class Expecting:
     """
 
     publishing: PublishContext
-    config: "Config"
-    accepted: "tuple[Acceptance, ...]" = ()
+    config: Config
+    accepted: tuple[Acceptance, ...] = ()
 
     @property
-    def policy(self) -> "Policy":
+    def policy(self) -> Policy:
         """Return the base branch's policy.
 
         Runs that were requested by hand, without a check, are narrowed on purpose.
         """
-        from ci_bench.records.config import Rule, Severity
-
         policy = self.config.policy
         by_hand = self.publishing.context.event == "workflow_dispatch" and self.publishing.settings.check == "none"
         return replace(policy, severities={**policy.severities, Rule.NARROWED: Severity.WARN}) if by_hand else policy
 
-    def of(self, machine: MeasuredMachine, head: "Results") -> "Expected":
+    def of(self, machine: MeasuredMachine, head: Results) -> Expected:
         """Return the required properties of a machine's results.
 
         Raises `GitHubFailed`, and `BadConfig` if planning fails.
         """
-        from ci_bench.judge.policy.binding import Expected
-        from ci_bench.records.config import Machine
-        from ci_bench.records.results import WorkflowRun
-        from ci_bench.runner import planning
-
         config, context = self.config, self.publishing.context
         cases, foreign = plan_here(config)
         paired = self.publishing.settings.baseline == PAIRED
@@ -150,14 +142,12 @@ class Expecting:
             filters=self.publishing.settings.filter if context.is_requested else (),
         )
 
-    def scope(self, head: "Results", expected: "Expected", base: "Results | None" = None) -> "Scope":
+    def scope(self, head: Results, expected: Expected, base: Results | None = None) -> Scope:
         """Describe the measured part of the plan, and what this job's own flags narrow or change.
 
         The workflow that reports on another run, or answers a request, is the default branch's; a pull request's own job can set
         any flag.
         """
-        from ci_bench.judge.policy import binding
-
         found, settings, config = binding.scope(head, expected, base), self.publishing.settings, self.config
         said = {"base": config.base, "baseline_branch": self.publishing.base_branch}
         given = {name: getattr(settings, name) for name in said} if settings.baseline == "artifact" else {}
@@ -169,10 +159,8 @@ class Expecting:
             return found
         return replace(found, narrowed=(*found.narrowed, *(binding.moved_by(name, (value,)) for name, value in moved.items())))
 
-    def _head(self, commit: str | None) -> "Commits":
+    def _head(self, commit: str | None) -> Commits:
         """The measured commit, or GitHub's test merge of it: a commit of the base branch with it, in this order."""
-        from ci_bench.judge.policy.binding import Commits
-
         context, branch = self.publishing.context, self.publishing.base_branch
         sha, for_pull = context.head.sha, isinstance(self.publishing.pull, PullRequest) or context.is_for_pull_request
         if not for_pull or branch is None:
@@ -210,14 +198,11 @@ class Expecting:
         except GitHubMissing:
             return None
 
-    def _base(self, head: "Results", machine: MeasuredMachine) -> "Commits":
+    def _base(self, head: Results, machine: MeasuredMachine) -> Commits:
         """The base commit of a paired run: what the configuration names, else what head's own commit says.
 
         For a run on request, `answer-request` chose it by the same rules. So the results have no say.
         """
-        from ci_bench.judge.policy.binding import BASE, Commits
-        from ci_bench.records.config import Rule, Severity
-
         commit, context = head.source.commit, self.publishing.context
         allowed = self.policy.severity(Rule.NARROWED) is not Severity.FAIL
         asked = next(iter(head.run.asked.get(BASE, ())), None) if allowed and not context.is_requested else None
@@ -225,10 +210,8 @@ class Expecting:
             return Commits(accepted=(), words="head's commit is not known")
         return self.base_of(commit, machine, named=asked)
 
-    def base_of(self, commit: str, machine: MeasuredMachine, *, named: str | None = None) -> "Commits":
+    def base_of(self, commit: str, machine: MeasuredMachine, *, named: str | None = None) -> Commits:
         """Return the base commits of a head: of `named`, of what the configuration names, or of head's history."""
-        from ci_bench.judge.policy.binding import Commits
-
         context, named = self.publishing.context, named or self.config.base
         try:
             if named is not None:
@@ -241,13 +224,11 @@ class Expecting:
         except GitHubMissing as error:
             return Commits(accepted=(), words=f"GitHub does not report which commit it should be: {error}")
 
-    def _of_head(self, commit: str) -> "Commits":
+    def _of_head(self, commit: str) -> Commits:
         """Return the base that `checkouts.bases` chooses.
 
         That is head's first parent on the target branch, else where head left it.
         """
-        from ci_bench.judge.policy.binding import Commits
-
         publishing = self.publishing
         for_pull = isinstance(publishing.pull, PullRequest) or publishing.context.is_for_pull_request
         target = publishing.base_branch if for_pull else publishing.context.default_branch
@@ -263,10 +244,8 @@ class Expecting:
             return Commits(accepted=(), words="head is the first commit: there is nothing before it to compare with")
         return Commits(accepted=(point,), words=f"where head left {target}")
 
-    def _named(self, name: str, commit: str, machine: MeasuredMachine) -> "Commits":
+    def _named(self, name: str, commit: str, machine: MeasuredMachine) -> Commits:
         """The commit of a name; of a branch any commit that it had since head left it, as it may have moved while measuring."""
-        from ci_bench.judge.policy.binding import Commits
-
         client, (left, dots, right) = self.publishing.client, name.partition("...")
         if dots:
             sides = (commit if one in {"", "HEAD"} else one.removeprefix(_REMOTE) for one in (left, right))
@@ -278,14 +257,11 @@ class Expecting:
         return Commits(accepted=(tip, str(measured)) if since else (tip,), words=f"what `base: {name}` stands for")
 
 
-def plan_here(config: "Config") -> "tuple[tuple[Case, ...], tuple[Declaration, ...]]":
+def plan_here(config: Config) -> tuple[tuple[Case, ...], tuple[Declaration, ...]]:
     """The cases that can be planned without the tree, and what is declared of those that cannot. Raises `BadConfig`.
 
     It reads no local file: its origin would be unknown.
     """
-    from ci_bench.runner import planning
-    from ci_bench.suites.contract import plans_from_tree
-
     entries = tuple(zip(config.entries, planning.declarations(config), strict=True))
     of_tree = [plans_from_tree(entry.suite, entry.options) for entry, _ in entries]
     here = tuple(replace(entry, cases=None) for (entry, _), foreign in zip(entries, of_tree, strict=True) if not foreign)

@@ -12,17 +12,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from ci_bench.commands.trusted.judging import Judged
 from ci_bench.commands.trusted.sources import PublishContext, fetch_file
+from ci_bench.configuration.accepting import read_accepted
 from ci_bench.errors import BadAcceptance, GitHubFailed, GitHubMissing
 from ci_bench.github.labels import ACCEPT, Granted, NotGranted, accepting_label
 from ci_bench.github.pulls import PullRequest
-
-if TYPE_CHECKING:
-    from ci_bench.records.acceptance import Acceptance, AcceptedChange
-    from ci_bench.records.comparison import CaseComparison, Finding
+from ci_bench.judge.policy.accepting import suggested
+from ci_bench.records.acceptance import Acceptance, AcceptedChange
+from ci_bench.records.comparison import CaseComparison, Finding
+from ci_bench.records.config import Severity
+from ci_bench.records.documents import ACCEPTED_FILE
+from ci_bench.report.text import code, plain
 
 _GROUP = re.compile(r"gh-readonly-queue/.+/pr-(?P<number>[0-9]{1,9})-[0-9a-f]{40}")
 MOST_PULLS = 10
@@ -34,7 +36,7 @@ MOST_SUGGESTED = 3
 class Grants:
     """The entries that count, and `notes` in Markdown on those that do not."""
 
-    accepted: "tuple[Acceptance, ...]" = ()
+    accepted: tuple[Acceptance, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -120,10 +122,8 @@ def _merged_as(publishing: PublishContext, number: int) -> str | None:
 
 def _entries(
     publishing: PublishContext, ref: str | None, number: int | None, named: str
-) -> "tuple[list[AcceptedChange], list[str]]":
+) -> tuple[list[AcceptedChange], list[str]]:
     """The entries of a branch or commit for a pull request, and why the file cannot be read."""
-    from ci_bench.configuration.accepting import read_accepted
-
     content = fetch_file(publishing, ref, _path(publishing))
     if content is None:
         return [], []
@@ -134,16 +134,12 @@ def _entries(
     return [one for one in entries if number in {None, one.pull_request}], []
 
 
-def _acceptance(change: "AcceptedChange", granted: str, today: date) -> "Acceptance":
-    from ci_bench.records.acceptance import Acceptance
-
+def _acceptance(change: AcceptedChange, granted: str, today: date) -> Acceptance:
     return Acceptance(change=change, granted=granted, expired=date.fromisoformat(change.expires) < today)
 
 
 def _path(publishing: PublishContext) -> str:
     """The file next to the configuration."""
-    from ci_bench.records.documents import ACCEPTED_FILE
-
     return str(PurePosixPath(publishing.settings.config_path).parent / ACCEPTED_FILE)
 
 
@@ -152,8 +148,6 @@ def _today(publishing: PublishContext) -> date:
 
 
 def _note(text: str) -> str:
-    from ci_bench.report.text import plain
-
     return f"_{plain(text, cap=700)}._"
 
 
@@ -163,7 +157,6 @@ def suggestion(judged: Judged, publishing: PublishContext) -> tuple[str, ...]:
     commands = list(_commands(judged, number))[:MOST_SUGGESTED] if number is not None else []
     if not commands:
         return ()
-    from ci_bench.report.text import code
 
     listed = "\n".join(f"- {code(command, cap=1000)}" for command in commands)
     return (f"If a change is intended, propose an entry for review on this branch:\n\n{listed}",)
@@ -177,10 +170,7 @@ def _commands(judged: Judged, number: int | None) -> Iterator[str]:
             yield from dict.fromkeys(_of_findings(comparison.judgement.findings, cases, number))
 
 
-def _of_findings(findings: "Iterable[Finding]", cases: "dict[str, CaseComparison]", number: int | None) -> Iterator[str]:
-    from ci_bench.judge.policy.accepting import suggested
-    from ci_bench.records.config import Severity
-
+def _of_findings(findings: Iterable[Finding], cases: dict[str, CaseComparison], number: int | None) -> Iterator[str]:
     for finding in findings:
         case = cases.get(finding.case or "")
         words: Sequence[str] = suggested(finding.rule, case) if case and finding.severity is Severity.FAIL else ()

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ci_bench.commands.judging import Baseline, judge
+from ci_bench.commands.trusted.expecting import Expecting
 from ci_bench.commands.trusted.machine_results import (
     BASE_RESULTS,
     CALIBRATION,
@@ -21,12 +22,12 @@ from ci_bench.commands.trusted.machine_results import (
     read_results_of,
 )
 from ci_bench.errors import BadDocument, CiBenchError, ExitCode, MeasuringFailed, OtherResults
-
-if TYPE_CHECKING:
-    from ci_bench.commands.pipeline import Baseline
-    from ci_bench.commands.trusted.expecting import Expecting
-    from ci_bench.records.comparison import Comparison, RunVerdict
-    from ci_bench.records.results import Results
+from ci_bench.judge.policy import binding
+from ci_bench.judge.times.sequential import rule_of
+from ci_bench.records import documents
+from ci_bench.records.comparison import BaselineMode, Comparison, RunVerdict
+from ci_bench.records.faults import capped
+from ci_bench.records.results import Results
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ class JudgedMachine:
     """Result of one machine: a comparison, or an error. `doubt` is why a pass would not count."""
 
     name: str
-    comparison: "Comparison | None" = None
+    comparison: Comparison | None = None
     fault: CiBenchError | None = None
     doubt: str | None = None
 
@@ -54,8 +55,6 @@ class JudgedMachine:
 
         A machine without a baseline yet did neither.
         """
-        from ci_bench.records.comparison import RunVerdict
-
         return self.comparison is None or self.comparison.judgement.verdict is RunVerdict.FAILED
 
 
@@ -81,10 +80,8 @@ class Judged:
         return max(verdicts, default=0) or max(codes, default=int(ExitCode.MEASURING_FAILED))
 
     @property
-    def verdict(self) -> "RunVerdict":
+    def verdict(self) -> RunVerdict:
         """The worst of any machine: one that could not be judged fails."""
-        from ci_bench.records.comparison import RunVerdict
-
         if self.waits:
             return RunVerdict.FAILED if self.failed else RunVerdict.UNDECIDED
         found = {machine.comparison.judgement.verdict for machine in self.machines if machine.comparison is not None}
@@ -113,7 +110,7 @@ class Judged:
 
 
 def judge_machine(
-    machine: MeasuredMachine, *, expecting: "Expecting", output: Path, find_base: Callable[[], "Baseline"] | None
+    machine: MeasuredMachine, *, expecting: Expecting, output: Path, find_base: Callable[[], Baseline] | None
 ) -> JudgedMachine:
     """Judge one machine by the base branch's configuration; `output` gets its `comparison.json`, `report.md` and `report.html`.
 
@@ -131,14 +128,9 @@ def judge_machine(
 
 
 def _judge(
-    machine: MeasuredMachine, expecting: "Expecting", output: Path, find_base: Callable[[], "Baseline"] | None
-) -> "tuple[Comparison, str | None]":
+    machine: MeasuredMachine, expecting: Expecting, output: Path, find_base: Callable[[], Baseline] | None
+) -> tuple[Comparison, str | None]:
     """The comparison, and why it may be of something else."""
-    from ci_bench.commands import pipeline
-    from ci_bench.judge.policy import binding
-    from ci_bench.records import documents
-    from ci_bench.records.faults import capped
-
     if machine.fault is not None:
         raise machine.fault
     head, config = read_results_of(machine.folder / RESULTS), expecting.config
@@ -150,11 +142,11 @@ def _judge(
     file = machine.folder / CALIBRATION
     calibration = documents.read_calibration(file, max_bytes=MAX_BYTES) if file.exists() else None
     judged = partial(
-        pipeline.judge,
+        judge,
         head,
         baseline,
         policy=expecting.policy,
-        rule=pipeline.rule_of(config.run),
+        rule=rule_of(config.run),
         scope=expecting.scope(head, expected, baseline.results),
         accepted=expecting.accepted,
     )
@@ -163,11 +155,8 @@ def _judge(
     return judged(folder=output, calibration=calibration), expected.head.doubt
 
 
-def _own_base(machine: MeasuredMachine, head: "Results") -> "Baseline":
+def _own_base(machine: MeasuredMachine, head: Results) -> Baseline:
     """The base side that was measured with head, in one run: against one of another moment, times are judged less finely."""
-    from ci_bench.commands.pipeline import Baseline
-    from ci_bench.records.comparison import BaselineMode
-
     path = machine.folder / BASE_RESULTS
     if not path.exists():
         return Baseline(mode=BaselineMode.PAIRED, absence="the run has left no results of the base side")

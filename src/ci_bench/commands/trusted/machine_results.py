@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ci_bench.errors import BadDocument, CannotWrite, CiBenchError, MeasuringFailed
-
-if TYPE_CHECKING:
-    from ci_bench.records.results import Results
+from ci_bench.records import documents
+from ci_bench.records.results import Results
 
 RESULTS, BASE_RESULTS, CALIBRATION = "results.json", "base/results.json", "calibration.json"
 DOCUMENTS = (RESULTS, BASE_RESULTS, CALIBRATION)
@@ -62,13 +60,11 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise CannotWrite(f"{path}: cannot be written: {error.strerror or error}; choose another output folder") from error
 
 
-def read_results_of(path: Path) -> "Results":
+def read_results_of(path: Path) -> Results:
     """Read the results of one side, as untrusted input.
 
     Raises `MeasuringFailed` if they are missing, and `BadDocument`.
     """
-    from ci_bench.records import documents
-
     if not path.exists():
         raise MeasuringFailed(f"{path.name} is missing: the run ended before it had measured anything; look at its log")
     return documents.read_results(path, max_bytes=MAX_BYTES)

@@ -11,32 +11,36 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ci_bench.command_line.settings import Publishing
-from ci_bench.commands.inputs import OUTCOME
+from ci_bench.commands.baseline_files import OUTCOME
 from ci_bench.commands.output import say, tell
-from ci_bench.commands.trusted import comment_text
+from ci_bench.commands.trusted import comment_text, sources
+from ci_bench.commands.trusted.expecting import Expecting, Halt, Pulls, halted, waits
+from ci_bench.commands.trusted.granting import grants, suggestion
 from ci_bench.commands.trusted.judging import Judged, JudgedMachine, judge_machine
 from ci_bench.commands.trusted.machine_results import RESULTS
+from ci_bench.commands.trusted.sources import PublishContext, keep_config, search
 from ci_bench.errors import CiBenchError, ExitCode, GitHubFailed
-
-if TYPE_CHECKING:
-    from ci_bench.commands.trusted.expecting import Halt, Pulls
-    from ci_bench.commands.trusted.sources import PublishContext
-    from ci_bench.github.baseline import FoundBaseline, NoBaseline
-    from ci_bench.github.checks import Check
-    from ci_bench.github.client import Client
-    from ci_bench.github.comments import Sticky
-    from ci_bench.github.context import Context
-    from ci_bench.github.outcomes import Outcome
+from ci_bench.github import workflow
+from ci_bench.github.baseline import Absence, FoundBaseline, NoBaseline
+from ci_bench.github.checks import Check, Conclusion
+from ci_bench.github.client import Client
+from ci_bench.github.comments import PART, Marker, Mode, Sticky
+from ci_bench.github.context import Context, load_context, server_of
+from ci_bench.github.outcomes import Outcome, State, exit_code
+from ci_bench.github.publishing import CheckMode, Publication
+from ci_bench.github.publishing import publish as send
+from ci_bench.github.pulls import NoPullRequest, PullRequest, find_pulls
+from ci_bench.records import documents
+from ci_bench.records.comparison import RunVerdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
     """The verdict for one pull request, or for a branch, and the publishing that it was made at."""
 
-    publishing: "PublishContext"
+    publishing: PublishContext
     judged: Judged
 
 
@@ -48,8 +52,6 @@ def defusing(command: Command) -> Command:
 
     @wraps(command)
     def defused(settings: Publishing) -> int:
-        from ci_bench.github import workflow
-
         try:
             return command(settings)
         except CiBenchError as error:
@@ -61,11 +63,6 @@ def defusing(command: Command) -> Command:
 @defusing
 def publish(settings: Publishing) -> int:
     """Judge the documents of a run, tell its pull request, and exit by the verdict."""
-    from ci_bench.commands.trusted.expecting import halted
-    from ci_bench.commands.trusted.sources import PublishContext
-    from ci_bench.github.context import load_context
-    from ci_bench.github.outcomes import exit_code
-
     context = load_context(settings.environ, head=settings.head)
     settings = _for_request(settings, context)
     with client_of(settings) as client:
@@ -85,13 +82,6 @@ def publish(settings: Publishing) -> int:
 @defusing
 def announce(settings: Publishing) -> int:
     """Mark the commit as being measured, which makes a required check wait for the verdict."""
-    from ci_bench.commands.trusted.expecting import waits
-    from ci_bench.github.checks import Check
-    from ci_bench.github.context import load_context
-    from ci_bench.github.outcomes import exit_code
-    from ci_bench.github.publishing import CheckMode, Publication
-    from ci_bench.github.publishing import publish as send
-
     context = load_context(settings.environ)
     check = Check(
         name=context.check_name(settings.check_name),
@@ -121,10 +111,6 @@ def fetch_baseline(settings: Publishing) -> int:
 
     Missing results do not fail.
     """
-    from ci_bench.commands.trusted.sources import PublishContext, search
-    from ci_bench.github.baseline import Absence, FoundBaseline
-    from ci_bench.github.context import load_context
-
     context = load_context(settings.environ, head=settings.head)
     with client_of(settings) as client:
         publishing = PublishContext(client=client, context=context, pull=None, settings=settings)
@@ -141,10 +127,6 @@ def fetch_baseline(settings: Publishing) -> int:
 @defusing
 def fetch_config(settings: Publishing) -> int:
     """Fetch the base branch's configuration: what a pull request is measured by is not the pull request's to say."""
-    from ci_bench.commands.trusted.sources import PublishContext, keep_config
-    from ci_bench.github.context import load_context
-    from ci_bench.github.pulls import NoPullRequest
-
     context = load_context(settings.environ, head=settings.head)
     with client_of(settings) as client:
         pulls = _find_pulls(client, context)
@@ -159,35 +141,28 @@ def fetch_config(settings: Publishing) -> int:
     return int(ExitCode.OK)
 
 
-def client_of(settings: Publishing) -> "Client":
+def client_of(settings: Publishing) -> Client:
     """Return a client of the repository that the job runs for. Raises `NotOnGitHub`."""
-    from ci_bench.github.client import Client
-    from ci_bench.github.context import server_of
-
     return Client(server_of(settings.environ), patience_s=settings.patience_s)
 
 
-def _for_request(settings: Publishing, context: "Context") -> Publishing:
+def _for_request(settings: Publishing, context: Context) -> Publishing:
     """Give a run on request a comment for itself and no check, whatever the workflow says: it gates nothing."""
     if not context.is_requested:
         return settings
     return replace(settings, key=f"request-{context.comment_id}", check="none")
 
 
-def _find_pulls(client: "Client", context: "Context") -> "Pulls":
+def _find_pulls(client: Client, context: Context) -> Pulls:
     """The pull requests; that GitHub could not be asked does not stop what can be done without."""
-    from ci_bench.github.pulls import NoPullRequest, find_pulls
-
     try:
         return find_pulls(client, context)
     except GitHubFailed as error:
         return NoPullRequest(reason=str(error), answered=False)
 
 
-def _judge_each(publishing: "PublishContext", pulls: "Pulls") -> "tuple[Judgement, ...]":
+def _judge_each(publishing: PublishContext, pulls: Pulls) -> tuple[Judgement, ...]:
     """Return the verdict for each pull request, by its own base branch, or the branch's verdict."""
-    from ci_bench.github.pulls import NoPullRequest
-
     if isinstance(pulls, NoPullRequest):
         alone = replace(publishing, pull=pulls)
         return (Judgement(publishing=alone, judged=_judge(alone)),)
@@ -195,23 +170,16 @@ def _judge_each(publishing: "PublishContext", pulls: "Pulls") -> "tuple[Judgemen
     return tuple(Judgement(publishing=one, judged=_judge(one)) for one in desks)
 
 
-def strictest(judgements: "Sequence[Judgement]") -> Judged:
+def strictest(judgements: Sequence[Judgement]) -> Judged:
     """Return the verdict for the commit's check: the worst of its pull requests, which share it."""
-    from ci_bench.records.comparison import RunVerdict
-
     return max(judgements, key=lambda one: list(RunVerdict).index(one.judged.verdict)).judged
 
 
-def _judge(publishing: "PublishContext") -> Judged:
+def _judge(publishing: PublishContext) -> Judged:
     """Judge every machine.
 
     A configuration or artifact that cannot be read fails the run: it must not look green.
     """
-    from ci_bench.commands.trusted import sources
-    from ci_bench.commands.trusted.expecting import Expecting
-    from ci_bench.commands.trusted.granting import grants, suggestion
-    from ci_bench.github.pulls import NoPullRequest
-
     if isinstance(publishing.pull, NoPullRequest) and not publishing.pull.answered and publishing.base_branch is None:
         reason = f"the branch whose rules apply is unknown: {publishing.pull.reason}"
         return Judged(machines=(JudgedMachine(name="run", fault=GitHubFailed(reason)),))
@@ -247,13 +215,8 @@ def _judge(publishing: "PublishContext") -> Judged:
     return Judged(machines=measured, notes=(*notes, *missing), waits=found.waits)
 
 
-def _halt(client: "Client", context: "Context", settings: Publishing, halt: "Halt") -> int:
+def _halt(client: Client, context: Context, settings: Publishing, halt: Halt) -> int:
     """Nothing is judged: at most a check that lets nothing pass or, for a run on request, a comment."""
-    from ci_bench.github.checks import Check, Conclusion
-    from ci_bench.github.outcomes import exit_code
-    from ci_bench.github.publishing import CheckMode, Publication
-    from ci_bench.github.publishing import publish as send
-
     say(f"{_defused(f'Not judged: {halt.reason}')}\n")
     append_outputs(settings, {"verdict": "failed" if halt.told else "none", "exit_code": str(int(halt.exit_code))})
     if not halt.told:
@@ -276,10 +239,8 @@ def _halt(client: "Client", context: "Context", settings: Publishing, halt: "Hal
     return exit_code(halt.exit_code, outcomes, read_only=context.read_only)
 
 
-def _not_judged(context: "Context", settings: Publishing, reason: str) -> tuple["Sticky", ...]:
+def _not_judged(context: Context, settings: Publishing, reason: str) -> tuple[Sticky, ...]:
     """Return the comment on a requested run without a verdict; other runs have a check for that."""
-    from ci_bench.github.comments import Marker, Mode, Sticky
-
     if not context.is_requested or context.pull_number is None:
         return ()
     marker = Marker(key=settings.key, run=context.run, head=context.head.sha)
@@ -288,18 +249,12 @@ def _not_judged(context: "Context", settings: Publishing, reason: str) -> tuple[
     return (Sticky(number=context.pull_number, marker=marker, text=text, author=author, mode=mode),)
 
 
-def _publish(judgements: "Sequence[Judgement]", judged: Judged) -> tuple["Outcome", ...]:
+def _publish(judgements: Sequence[Judgement], judged: Judged) -> tuple[Outcome, ...]:
     """The strictest verdict as the commit's check, and to each pull request its own as a comment.
 
     If results belong to another pull request's base, that one's run reports to its pull request;
     here only the check does.
     """
-    from ci_bench.github.comments import PART
-    from ci_bench.github.outcomes import Outcome, State
-    from ci_bench.github.publishing import CheckMode, Publication
-    from ci_bench.github.publishing import publish as send
-    from ci_bench.github.pulls import PullRequest
-
     first = judgements[0].publishing
     check, mode = _check(first.context, first.settings, judged), CheckMode(first.settings.check)
     if not isinstance(first.pull, PullRequest):
@@ -312,10 +267,7 @@ def _publish(judgements: "Sequence[Judgement]", judged: Judged) -> tuple["Outcom
     return send(first.client, Publication(check=check, check_mode=mode, sticky=stickies))
 
 
-def _sticky(judgement: "Judgement", *, strict: Judged) -> "Sticky":
-    from ci_bench.github.comments import Marker, Mode, Sticky
-    from ci_bench.github.pulls import PullRequest
-
+def _sticky(judgement: Judgement, *, strict: Judged) -> Sticky:
     publishing, judged = judgement.publishing, judgement.judged
     assert isinstance(publishing.pull, PullRequest)  # noqa: S101 - only those are commented on
     marker = Marker(key=publishing.settings.key, run=publishing.context.run, head=publishing.context.head.sha)
@@ -330,7 +282,7 @@ def _sticky(judgement: "Judgement", *, strict: Judged) -> "Sticky":
     )
 
 
-def _reporter(context: "Context", settings: Publishing) -> str:
+def _reporter(context: Context, settings: Publishing) -> str:
     """Distinguish jobs that report about one run, also those of a matrix.
 
     Each has its own artifact.
@@ -339,10 +291,7 @@ def _reporter(context: "Context", settings: Publishing) -> str:
     return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:12]
 
 
-def _check(context: "Context", settings: Publishing, judged: Judged) -> "Check":
-    from ci_bench.github.checks import Check, Conclusion
-    from ci_bench.records.comparison import RunVerdict
-
+def _check(context: Context, settings: Publishing, judged: Judged) -> Check:
     decided = judged.compared and judged.verdict is RunVerdict.PASSED
     met = Conclusion.SUCCESS if decided and not context.has_own_rules else Conclusion.NEUTRAL
     return Check(
@@ -360,10 +309,8 @@ def _check(context: "Context", settings: Publishing, judged: Judged) -> "Check":
     )
 
 
-def _write_reports(judged: Judged, outcomes: Sequence["Outcome"], settings: Publishing, code: int) -> None:
+def _write_reports(judged: Judged, outcomes: Sequence[Outcome], settings: Publishing, code: int) -> None:
     """The job's summary and outputs, where there is a job. Outputs are our own words, counts, paths and addresses, no names."""
-    from ci_bench.github import workflow
-
     _write_text(settings.output / "comment.md", comment_text.comment(judged))
     summary = settings.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
@@ -376,27 +323,20 @@ def _write_reports(judged: Judged, outcomes: Sequence["Outcome"], settings: Publ
     )
 
 
-def _closed(outcomes: Sequence["Outcome"]) -> tuple[str, ...]:
+def _closed(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     """List the reasons why GitHub could not be written to, although the token may write."""
-    from ci_bench.github.outcomes import State
-
     return tuple(f"no {one.part}: {one.detail}" for one in outcomes if one.state is State.CLOSED)
 
 
 def append_outputs(settings: Publishing, outputs: Mapping[str, str]) -> None:
     """Write outputs of the step, if there is one. Raises `CannotWrite`."""
-    from ci_bench.github import workflow
-
     path = settings.environ.get("GITHUB_OUTPUT")
     if path:
         workflow.append(Path(path), workflow.outputs_text(outputs))
 
 
-def _tell(settings: Publishing, judged: Judged | None, outcomes: Sequence["Outcome"], *, read_only: bool) -> None:
+def _tell(settings: Publishing, judged: Judged | None, outcomes: Sequence[Outcome], *, read_only: bool) -> None:
     """The verdict in the log, whatever became of the comment; what went wrong with that also as an annotation of the run."""
-    from ci_bench.github import workflow
-    from ci_bench.github.outcomes import State
-
     if judged is not None:
         say(f"{_defused(comment_text.title(judged))}\n")
     for one in outcomes:
@@ -407,10 +347,8 @@ def _tell(settings: Publishing, judged: Judged | None, outcomes: Sequence["Outco
             say(f"{workflow.command(level, one.detail, title=f'ci-bench {one.part}')}\n")
 
 
-def _said(found: "FoundBaseline | NoBaseline") -> Mapping[str, str | int]:
+def _said(found: FoundBaseline | NoBaseline) -> Mapping[str, str | int]:
     """Return the result of the search, as the document that is left behind."""
-    from ci_bench.github.baseline import FoundBaseline
-
     if not isinstance(found, FoundBaseline):
         return {"outcome": "none", "reason": found.reason.value, "message": found.message}
     return {
@@ -425,12 +363,8 @@ def _said(found: "FoundBaseline | NoBaseline") -> Mapping[str, str | int]:
 
 
 def _write_text(path: Path, text: str) -> None:
-    from ci_bench.records import documents
-
     documents.write_text(text, path)
 
 
 def _defused(text: str) -> str:
-    from ci_bench.github import workflow
-
     return workflow.defused(text)

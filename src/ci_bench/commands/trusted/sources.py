@@ -7,12 +7,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ci_bench.command_line.settings import Publishing
-from ci_bench.commands.inputs import read_baseline
+from ci_bench.commands.baseline_files import read_baseline
+from ci_bench.commands.judging import Baseline
 from ci_bench.commands.trusted.machine_results import DOCUMENTS, RESULTS, MeasuredMachine, complaint_about, unpack, write_bytes
+from ci_bench.configuration.config import load_config, parse
 from ci_bench.errors import BadConfig, BadDocument, BadInput, GitHubFailed, GitHubMissing, MeasuringFailed
 from ci_bench.github.archive import Contents, UnsafeArchive
 from ci_bench.github.artifacts import Artifact, download, of_run
@@ -21,10 +22,11 @@ from ci_bench.github.client import Client
 from ci_bench.github.commits import branch_point
 from ci_bench.github.context import Context
 from ci_bench.github.pulls import NoPullRequest, PullRequest
-
-if TYPE_CHECKING:
-    from ci_bench.commands.pipeline import Baseline
-    from ci_bench.records.config import Config
+from ci_bench.records import documents
+from ci_bench.records.comparison import BaselineMode
+from ci_bench.records.config import Config
+from ci_bench.report.text import code
+from ci_bench.suites.contract import BUILT_IN
 
 _LIKELY = ("ci-bench.yml", "ci-bench.yaml", ".ci-bench.yml", ".ci-bench.yaml", "cibench.yml", ".github/ci-bench.yml")
 _MOST_OF_ONE_NAME = 5
@@ -57,7 +59,7 @@ class PublishContext:
         return self.pull.base_sha if isinstance(self.pull, PullRequest) else self.context.base_sha
 
 
-def find_machines(publishing: PublishContext, config: "Config") -> list[MeasuredMachine]:
+def find_machines(publishing: PublishContext, config: Config) -> list[MeasuredMachine]:
     """Return the machines' documents from the named folders, else from the run's artifacts.
 
     That is the run that measured.
@@ -90,7 +92,7 @@ def find_machines(publishing: PublishContext, config: "Config") -> list[Measured
     return machines
 
 
-def _machines(publishing: PublishContext, config: "Config") -> tuple[str, ...]:
+def _machines(publishing: PublishContext, config: Config) -> tuple[str, ...]:
     """The names of the machines: the base branch's configuration declares them, else the workflow that reports. None is one."""
     declared, named, pattern = tuple(config.machines), tuple(publishing.settings.machines or ()), publishing.settings.artifact
     if declared and named and {*declared} != {*named}:
@@ -108,7 +110,7 @@ def _machines(publishing: PublishContext, config: "Config") -> tuple[str, ...]:
     return names
 
 
-def _folders(publishing: PublishContext, config: "Config") -> list[MeasuredMachine]:
+def _folders(publishing: PublishContext, config: Config) -> list[MeasuredMachine]:
     """Read folders of this very job.
 
     It measures on one machine; a check of several is another job's to set.
@@ -128,7 +130,7 @@ def _folders(publishing: PublishContext, config: "Config") -> list[MeasuredMachi
     return machines
 
 
-def _of_one_name(publishing: PublishContext, artifacts: "list[Artifact]") -> list[MeasuredMachine]:
+def _of_one_name(publishing: PublishContext, artifacts: list[Artifact]) -> list[MeasuredMachine]:
     """Read the artifacts of one name.
 
     Those of earlier attempts are left out; of two jobs of this attempt both are judged.
@@ -173,7 +175,7 @@ class JudgingConfig:
     `waits` says that the base branch has none: the configuration is head's own then, which may fail head and never pass it.
     """
 
-    config: "Config"
+    config: Config
     notes: tuple[str, ...] = ()
     waits: str = ""
 
@@ -185,8 +187,6 @@ def base_config(publishing: PublishContext) -> JudgingConfig:
     pull request that changes it gets a note that its own is not used. Raises `GitHubFailed` and
     `BadConfig`.
     """
-    from ci_bench.report.text import code
-
     settings, branch = publishing.settings, publishing.base_branch
     if settings.config is not None:
         return JudgingConfig(config=_read_config(settings.config))
@@ -238,11 +238,8 @@ def fetch_file(publishing: PublishContext, ref: str | None, path: str | None = N
         return None
 
 
-def _read_config(path: Path | None) -> "Config":
+def _read_config(path: Path | None) -> Config:
     """Read a configuration whose suites may be plugins that are not installed here: only what measures needs those."""
-    from ci_bench.configuration.config import load_config, parse
-    from ci_bench.suites.contract import BUILT_IN
-
     if path is None or not path.exists():
         return load_config(path)
     value = parse(path.read_text(encoding="utf-8-sig", errors="replace")).value
@@ -251,12 +248,8 @@ def _read_config(path: Path | None) -> "Config":
     return load_config(path, more_suites={name: {"type": "object"} for name in foreign})
 
 
-def baseline_finder(publishing: PublishContext) -> "Callable[[MeasuredMachine], Baseline] | None":
+def baseline_finder(publishing: PublishContext) -> Callable[[MeasuredMachine], Baseline] | None:
     """Return a search for a machine's baseline; `None` if it is the machine's own base side."""
-    from ci_bench.commands.pipeline import Baseline
-    from ci_bench.records import documents
-    from ci_bench.records.comparison import BaselineMode
-
     settings = publishing.settings
     if settings.baseline == "paired":
         return None

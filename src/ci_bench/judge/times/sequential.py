@@ -32,6 +32,7 @@ from ci_bench.judge.times.noise import (
 )
 from ci_bench.judge.times.shifts import without_shifts
 from ci_bench.judge.times.strays import by_chance, least_launches, today
+from ci_bench.records.config import RunOptions, Sampling
 from ci_bench.statistics.special_functions import ndtri, stdtrit
 
 Codes = NDArray[np.int8]
@@ -528,3 +529,8 @@ def _next_look(state: _State, looks: tuple[int, ...]) -> Counts:
 def _steps(looks: tuple[int, ...]) -> Iterator[tuple[int, int]]:
     """Each number of launches with the look after it; 0 after the last."""
     yield from zip((0, *looks), (*looks, 0), strict=True)
+
+
+def rule_of(options: RunOptions) -> Rule:
+    """The rule by which a paired run with these options is judged."""
+    return fixed(options.launches) if options.sampling is Sampling.FIXED else adaptive(options.max_launches)

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from ci_bench.records.causes import Cause, KernelChange
 from ci_bench.records.comparison import CaseComparison, Comparison, Pair
+from ci_bench.records.labels import WORST_FIRST
 from ci_bench.records.results import CaseResult, Fact, SideName
 from ci_bench.report import columns, words
 from ci_bench.report.case_columns import MAIN
@@ -124,7 +125,7 @@ def _table(label: str, shown: Columns[tuple[CaseComparison, T]], case: CaseCompa
 
 
 def _ranked(case: CaseComparison) -> list[Pair]:
-    return sorted(case.pairs, key=lambda pair: (pair.detail, words.WORST_FIRST.index(pair.verdict)))
+    return sorted(case.pairs, key=lambda pair: (pair.detail, WORST_FIRST.index(pair.verdict)))
 
 
 def _outputs(case: CaseComparison) -> Html | None:

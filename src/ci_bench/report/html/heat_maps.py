@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ci_bench.records.comparison import Comparison, Pair, Verdict
-from ci_bench.records.labels import parted
+from ci_bench.records.labels import WORST_FIRST, parted
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.report import words
 from ci_bench.report.groups import Group
@@ -128,7 +128,7 @@ def _cell(pairs: Sequence[Pair]) -> Html:
 
 def _moved(pairs: Sequence[Pair]) -> list[Html]:
     """Summarise the cases' changes, unless all of them are unchanged."""
-    told = [verdict for verdict in words.WORST_FIRST if verdict is not Verdict.UNCHANGED]
+    told = [verdict for verdict in WORST_FIRST if verdict is not Verdict.UNCHANGED]
     counts = [(verdict, sum(pair.verdict is verdict for pair in pairs)) for verdict in told]
     return [
         tag("div", str(verdict) if number == len(pairs) else f"{verdict}: {number:,} of {len(pairs):,}", class_="muted")

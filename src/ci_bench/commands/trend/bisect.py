@@ -12,16 +12,17 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
+from ci_bench.checkouts.git import Git
 from ci_bench.command_line.settings import Bisecting
 from ci_bench.commands.output import say, tell
 from ci_bench.commands.trend.commits import Laboratory, Unbuilt, commit_of, git_here, laboratory
 from ci_bench.errors import BadInput, ExitCode, MeasuringFailed
-
-if TYPE_CHECKING:
-    from ci_bench.checkouts.git import Git
-    from ci_bench.records.comparison import Comparison, Pair
+from ci_bench.judge.wording import percent
+from ci_bench.records.comparison import Comparison, Pair, Verdict
+from ci_bench.records.spelling import nearest
+from ci_bench.report.text import clean
+from ci_bench.suites.contract import BUILT_IN, find_metrics
 
 
 class Answer(StrEnum):
@@ -146,15 +147,12 @@ def _require_metric(metric: str | None, suites: Sequence[str]) -> None:
 
     Raises `BadInput`.
     """
-    from ci_bench.records.spelling import nearest
-    from ci_bench.suites.contract import BUILT_IN, find_metrics
-
     known = find_metrics()
     if metric is not None and metric not in known and {*suites} <= {*BUILT_IN} - {"command"}:
         raise BadInput(f"--metric {metric}: no suite has a metric of this name{nearest(metric, tuple(known))}")
 
 
-def remaining(git: "Git", goods: Sequence[str], bad: str, *, first_parent: bool) -> list[str]:
+def remaining(git: Git, goods: Sequence[str], bad: str, *, first_parent: bool) -> list[str]:
     """The commits that are left, the one that halves them best first; of two that do so alike, the newer (git takes any)."""
     those = (*(("--first-parent",) if first_parent else ()), bad, *(f"^{good}" for good in goods))
     newest = git.run("rev-list", "--topo-order", *those).split()
@@ -163,10 +161,8 @@ def remaining(git: "Git", goods: Sequence[str], bad: str, *, first_parent: bool)
     return sorted(newest, key=lambda commit: -distance[commit]) or [bad]
 
 
-def _target(comparison: "Comparison | Unbuilt", metric: str | None) -> Target:
+def _target(comparison: Comparison | Unbuilt, metric: str | None) -> Target:
     """The metric that got worse the most between GOOD and BAD. Raises `MeasuringFailed` if none did."""
-    from ci_bench.records.comparison import Verdict
-
     if isinstance(comparison, Unbuilt):
         raise MeasuringFailed(f"{comparison.commit[:_SHORT]} could not be measured: {comparison.reason}")
     pairs = [(case.id, pair) for case in comparison.cases for pair in case.pairs if metric in {None, pair.metric}]
@@ -201,12 +197,12 @@ def _judge(bench: Laboratory, good: str, commit: str, target: Target) -> Tried:
     return Tried(commit=commit, answer=Answer.SKIP, reason=f"{reason}, which is too close to half of the change to decide")
 
 
-def _pair(comparison: "Comparison", target: Target) -> "Pair | None":
+def _pair(comparison: Comparison, target: Target) -> Pair | None:
     found = (pair for case in comparison.cases if case.id == target.case for pair in case.pairs)
     return next((pair for pair in found if (pair.metric, pair.arm) == (target.metric, target.arm)), None)
 
 
-def _side_of(pair: "Pair", middle: float) -> Answer | None:
+def _side_of(pair: Pair, middle: float) -> Answer | None:
     """On which side of half of the change the whole interval lies; `None` if it has both."""
     low, high = (pair.interval.low, pair.interval.high) if pair.interval else (pair.speedup, pair.speedup)
     if high is not None and high < middle:
@@ -217,13 +213,9 @@ def _side_of(pair: "Pair", middle: float) -> Answer | None:
 
 
 def _change(speedup: float) -> str:
-    from ci_bench.judge.wording import percent
-
     return f"{percent(1 / speedup - 1)} {'worse' if speedup < 1 else 'better'}"
 
 
-def _line(git: "Git", commit: str) -> str:
+def _line(git: Git, commit: str) -> str:
     """The commit, its date, author and subject on one line."""
-    from ci_bench.report.text import clean
-
     return clean(git.run("show", "--no-patch", "--format=%H %cs %an: %s", commit), cap=250)

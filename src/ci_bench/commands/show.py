@@ -1,23 +1,53 @@
-"""`ci-bench show` for a training's log: its contents as a gate would read them."""
+"""`ci-bench show`: the verdict of a run in the terminal, or what would be read of a training's log."""
 
 import statistics
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ci_bench.commands.output import say
-from ci_bench.errors import BadDocument, BadInput
-
-if TYPE_CHECKING:
-    from ci_bench.formats.training_log import Log
+from ci_bench.command_line.settings import Showing
+from ci_bench.commands.output import console, say
+from ci_bench.commands.reports import document_of, read_report
+from ci_bench.commands.sides import read_content
+from ci_bench.errors import BadDocument, BadInput, ExitCode
+from ci_bench.formats.catalogue import decode, read
+from ci_bench.formats.series import Unreadable
+from ci_bench.formats.training_log import Log
+from ci_bench.judge.parity.verdict import numeric_finding
+from ci_bench.records import documents
+from ci_bench.records.results import Masks, Results, Role
+from ci_bench.report.terminal import print_comparison, print_time
+from ci_bench.report.time_spent import sides_of, time_spent
+from ci_bench.suites.command import training
+from ci_bench.suites.command.options import Losses
+from ci_bench.suites.command.outputs import read_steps
 
 ROUNDINGS = 3
 """Environments that `losses` tries by default."""
 
 
+def show(settings: Showing) -> int:
+    """The verdict in the terminal, as `gate` prints it; of a training's log, what would be read."""
+    if settings.logs or is_log(settings.document):
+        for path in (settings.document, *settings.logs):
+            show_log(path)
+        return int(ExitCode.OK)
+
+    comparison, head, base = read_report(document_of(settings.document))
+    if settings.time:
+        _show_time(base, head)
+    else:
+        print_comparison(comparison, console())
+    return int(ExitCode.OK)
+
+
+def _show_time(base: Results | None, head: Results | None) -> None:
+    if head is None:
+        raise BadDocument("the results of this comparison were not found next to it; pass results.json itself")
+    sides = sides_of(base, head)
+    print_time(list(sides), time_spent(list(sides.values())), console())
+
+
 def is_log(path: Path) -> bool:
     """Return whether a file is not one of ci-bench's own documents."""
-    from ci_bench.records import documents
-
     if path.is_dir() or not path.exists():
         return False
     try:
@@ -33,10 +63,6 @@ def show_log(path: Path) -> None:
     Raises:
         BadInput: it cannot be read.
     """
-    from ci_bench.formats.series import Unreadable
-    from ci_bench.suites.command.options import Losses
-    from ci_bench.suites.command.outputs import read_steps
-
     if form := _form_of(path):
         raise BadInput(
             f"{path}: a file of benchmarks ({form}), not a training log; `ci-bench compare` compares it with another, and"
@@ -51,21 +77,13 @@ def show_log(path: Path) -> None:
 
 def _form_of(path: Path) -> str:
     """The format of another tool's benchmark file; empty if it is of none."""
-    from ci_bench.commands.sides import read_content
-    from ci_bench.formats.catalogue import decode, read
-    from ci_bench.formats.series import Unreadable
-
     try:
         return read(decode(read_content(path))).form
     except Unreadable:
         return ""
 
 
-def _lines(log: "Log") -> list[str]:
-    from ci_bench.judge.parity.verdict import numeric_finding
-    from ci_bench.records.results import Masks, Role
-    from ci_bench.suites.command import training
-
+def _lines(log: Log) -> list[str]:
     roles = [(Role.REFERENCE, training.AS_IT_IS), *((Role.PERTURBED, f"rounding_{number}") for number in range(1, ROUNDINGS + 1))]
     kinds = [training.Kind(role=role, start=start, index=index) for index, (role, start) in enumerate(roles)]
     traces = [training.trace_of(log, "log", kind) for kind in kinds]

@@ -2,47 +2,46 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ci_bench.command_line.settings import Merging
-from ci_bench.commands.inputs import load, noise_folder
-from ci_bench.commands.output import show, tell, tell_files
+from ci_bench.commands.inputs import noise_folder
+from ci_bench.commands.judging import Baseline, judge, paired_with
+from ci_bench.commands.loading import load
+from ci_bench.commands.output import tell
+from ci_bench.commands.showing import show, tell_files
 from ci_bench.errors import CannotMerge, CannotResume
-
-if TYPE_CHECKING:
-    from ci_bench.fleet.merging import Pair
-    from ci_bench.judge.times.sequential import Rule
-    from ci_bench.records.config import RunOptions
-    from ci_bench.records.results import Results
+from ci_bench.fleet.merging import Pair
+from ci_bench.fleet.merging import merge as merge_pairs
+from ci_bench.judge.times.sequential import Rule, fixed, rule_of
+from ci_bench.records import documents
+from ci_bench.records.comparison import BaselineMode
+from ci_bench.records.config import RunOptions, Sampling
+from ci_bench.records.documents import RESULTS, place
+from ci_bench.records.results import Results, RunState, SideName
+from ci_bench.runner.resuming import whole_launches
 
 
 def merge(settings: Merging) -> int:
     """Merge runs of one plan, judge them as one, and exit by the policy."""
-    from ci_bench.commands import pipeline
-    from ci_bench.fleet.merging import merge as merge_pairs
-    from ci_bench.records import documents
-    from ci_bench.records.comparison import BaselineMode
-    from ci_bench.records.results import SideName
-
     config = load(settings)
     _require_apart(settings.output, settings.runs)
-    documents.require_writable(settings.output / pipeline.RESULTS)
+    documents.require_writable(settings.output / RESULTS)
     merged = merge_pairs(read_pair(folder) for folder in settings.runs)
     written = {SideName.HEAD: merged.head, **({SideName.BASE: merged.base} if merged.base is not None else {})}
     for name, results in written.items():
-        documents.write(results, pipeline.place(settings.output, name))
+        documents.write(results, place(settings.output, name))
     tell(_told(merged))
-    alone = pipeline.Baseline(mode=BaselineMode.NONE, absence="none of the merged runs measured base")
-    comparison = pipeline.judge(
+    alone = Baseline(mode=BaselineMode.NONE, absence="none of the merged runs measured base")
+    comparison = judge(
         merged.head,
-        alone if merged.base is None else pipeline.paired_with(merged.base),
+        alone if merged.base is None else paired_with(merged.base),
         policy=config.policy,
         folder=settings.output,
         calibration=None if merged.base is None else noise_folder(settings).find(merged.head.environment.identity),
-        rule=None if merged.base is None else rule_of(config.run, merged.head),
+        rule=None if merged.base is None else rule_of_parts(config.run, merged.head),
     )
     show(comparison, comment=settings.comment, as_json=settings.as_json)
-    tell_files(settings.output, results=("results.json", "base/results.json") if merged.base is not None else ("results.json",))
+    tell_files(settings.output, sides=written)
     return comparison.judgement.exit_code
 
 
@@ -52,20 +51,14 @@ def _require_apart(output: Path, runs: Sequence[Path]) -> None:
         raise CannotMerge(f"--output {output}: this is the folder of a merged run; choose another one")
 
 
-def read_pair(folder: Path) -> "Pair":
+def read_pair(folder: Path) -> Pair:
     """The documents in a run's folder.
 
     Raises:
         BadDocument: one of them is not sound.
         CannotMerge: the run was cut off, and no note says how far it had come.
     """
-    from ci_bench.commands import pipeline
-    from ci_bench.fleet.merging import Pair
-    from ci_bench.records import documents
-    from ci_bench.records.results import RunState, SideName
-    from ci_bench.runner.resuming import whole_launches
-
-    paths = {name: pipeline.place(folder, name) for name in (SideName.HEAD, SideName.BASE)}
+    paths = {name: place(folder, name) for name in (SideName.HEAD, SideName.BASE)}
     head = documents.read_results(paths[SideName.HEAD])
     base = documents.read_results(paths[SideName.BASE]) if paths[SideName.BASE].exists() else None
     whole = None
@@ -79,19 +72,15 @@ def read_pair(folder: Path) -> "Pair":
     return Pair(name=str(folder), head=head, base=base, whole=whole)
 
 
-def rule_of(options: "RunOptions", merged: "Results") -> "Rule":
+def rule_of_parts(options: RunOptions, merged: Results) -> Rule:
     """The rule for launches of several runs: with fixed sampling, one look at all of them."""
-    from ci_bench.commands import pipeline
-    from ci_bench.judge.times.sequential import Rule, fixed
-    from ci_bench.records.config import Sampling
-
     if options.sampling is not Sampling.FIXED or not merged.parts:
-        return pipeline.rule_of(options)
+        return rule_of(options)
     taken = max((len(metric.launches) for row in merged.cases for metric in row.metrics), default=1)
     return fixed(min(max(options.launches, taken), Rule().looks[-1]))
 
 
-def _told(merged: "Pair") -> str:
+def _told(merged: Pair) -> str:
     slots = {part.slot for part in merged.parts}
     devices = "1 device" if len(slots) == 1 else f"{len(slots)} identical devices"
     return f"{len(merged.parts)} run(s) on {devices}"

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ci_bench.command_line.settings import Publishing
 from ci_bench.commands.output import tell
@@ -26,16 +25,22 @@ from ci_bench.commands.trusted.machine_results import (
 )
 from ci_bench.commands.trusted.publishing import append_outputs, client_of, defusing
 from ci_bench.commands.trusted.sources import PublishContext, fetch_file
+from ci_bench.configuration.config import parse
 from ci_bench.errors import CiBenchError, ExitCode, GitHubFailed
-
-if TYPE_CHECKING:
-    from ci_bench.github.artifacts import Artifact
-    from ci_bench.github.client import Client
-    from ci_bench.github.comments import Sticky
-    from ci_bench.github.outcomes import Outcome
-    from ci_bench.github.requests import Request
-    from ci_bench.github.server import Record
-    from ci_bench.records.config import Config
+from ci_bench.github import workflow
+from ci_bench.github.archive import Contents, UnsafeArchive
+from ci_bench.github.artifacts import Artifact, download, named
+from ci_bench.github.client import Client
+from ci_bench.github.comments import PART, Marker, Sticky, publish_comment
+from ci_bench.github.context import load_context
+from ci_bench.github.outcomes import Outcome, State, attempt, exit_code
+from ci_bench.github.pulls import NoPullRequest, find_pulls
+from ci_bench.github.requests import MOST_WORDS, Request, is_unchanged, read_request
+from ci_bench.github.rights import events_of, may_write, moment, newest_move, newest_reset, runs_of, workflow_of
+from ci_bench.github.server import Record
+from ci_bench.records.config import Config, fits_filters
+from ci_bench.records.results import Status
+from ci_bench.report.text import code, plain
 
 SETTLE_S = 10.0
 """GitHub starts runs and writes events a moment after a push. Both are read this long after the head."""
@@ -84,11 +89,6 @@ class Grant:
 @defusing
 def answer_request(settings: Publishing) -> int:
     """Check a comment's request for a run, answer it, and write what to measure as outputs."""
-    from ci_bench.github.comments import PART, publish_comment
-    from ci_bench.github.outcomes import State, attempt, exit_code
-    from ci_bench.github.requests import is_unchanged, read_request
-    from ci_bench.github.rights import may_write
-
     request = read_request(settings.environ)
     if request is None:
         return _ignore(settings, "the comment is not a new request of a person on a pull request")
@@ -113,15 +113,13 @@ def _ignore(settings: Publishing, reason: str) -> int:
     return int(ExitCode.OK)
 
 
-def _tell(decision: Grant | str, outcome: "Outcome") -> None:
+def _tell(decision: Grant | str, outcome: Outcome) -> None:
     """Print the decision and the state of the answer to the log."""
-    from ci_bench.github import workflow
-
     tell(workflow.defused(f"not measured: {decision}" if isinstance(decision, str) else "granted"))
     tell(workflow.defused(f"{outcome.part}: {outcome.state}: {outcome.detail}"))
 
 
-def _outputs(decision: Grant | str, request: "Request") -> Mapping[str, str]:
+def _outputs(decision: Grant | str, request: Request) -> Mapping[str, str]:
     """Return the outputs: numbers, commits, and filters of a plain alphabet, one on each line."""
     if isinstance(decision, str):
         return {"allowed": "false"}
@@ -134,12 +132,8 @@ def _outputs(decision: Grant | str, request: "Request") -> Mapping[str, str]:
     }
 
 
-def _decide(client: "Client", settings: Publishing, request: "Request", pull: "Record") -> Grant | str:
+def _decide(client: Client, settings: Publishing, request: Request, pull: Record) -> Grant | str:
     """Return the granted run, or why it is refused. Raises `GitHubFailed`."""
-    from ci_bench.github.context import load_context
-    from ci_bench.github.pulls import NoPullRequest, find_pulls
-    from ci_bench.github.requests import MOST_WORDS
-
     filters = request.filters
     if filters is None:
         return f"a filter is made of letters, digits and `_./:=,+@[]-`, and a request has at most {MOST_WORDS}"
@@ -157,13 +151,11 @@ def _decide(client: "Client", settings: Publishing, request: "Request", pull: "R
         return str(error)
 
 
-def _unseen(publishing: PublishContext, request: "Request", pull: "Record") -> str | None:
+def _unseen(publishing: PublishContext, request: Request, pull: Record) -> str | None:
     """Explain why the person may not have seen this head; `None` if GitHub's dates show it.
 
     Raises `GitHubFailed`.
     """
-    from ci_bench.github.rights import events_of, newest_move, newest_reset
-
     head, branch = publishing.context.head.sha[:12], publishing.base_branch
     if not _merges(publishing.client, request.number):
         return f"GitHub cannot merge this into {branch}, and then starts no run that dates a push"
@@ -182,7 +174,7 @@ def _unseen(publishing: PublishContext, request: "Request", pull: "Record") -> s
     return None
 
 
-def _merges(client: "Client", number: int) -> bool:
+def _merges(client: Client, number: int) -> bool:
     """Return whether GitHub can merge the pull request, which it computes when it is asked."""
     for _ in range(MERGE_ROUNDS):
         mergeable = client.get(f"pulls/{number}").truth("mergeable")
@@ -192,15 +184,13 @@ def _merges(client: "Client", number: int) -> bool:
     return False
 
 
-def _last_push(publishing: PublishContext, pull: "Record") -> datetime | None:
+def _last_push(publishing: PublishContext, pull: Record) -> datetime | None:
     """Return when the head was last pushed, by the runs of a workflow that starts on each push.
 
     It is `None` if no run shows it. A pull request could change when a workflow starts, so only
     files that base has as well count. Runs of another branch with the same head do not, nor do
     those from before this pull request.
     """
-    from ci_bench.github.rights import moment, runs_of, workflow_of
-
     sha, source = publishing.context.head.sha, pull.number("head", "repo", "id")
     if source is None:
         return None
@@ -212,18 +202,14 @@ def _last_push(publishing: PublishContext, pull: "Record") -> datetime | None:
     return None
 
 
-def _is_of(run: "Record", pull: "Record", source: int) -> bool:
+def _is_of(run: Record, pull: Record, source: int) -> bool:
     """Return whether a run is of this pull request's branch, since there is the pull request."""
-    from ci_bench.github.rights import moment
-
     same = run.number("head_repository", "id") == source
     return same and run.text("head_branch") == pull.text("head", "ref") and moment(run) >= moment(pull)
 
 
 def starts_on_pushes(workflow: bytes) -> bool:
     """Return whether a workflow file starts a run for each push to a pull request."""
-    from ci_bench.configuration.config import parse
-
     value = parse(workflow.decode("utf-8-sig", "replace")).value
     events = value.get("on") if isinstance(value, dict) else None
     if not isinstance(events, dict):
@@ -237,7 +223,7 @@ def _listed(value: object) -> list[object]:
     return value if isinstance(value, list) else [value]
 
 
-def _grant(publishing: PublishContext, filters: tuple[str, ...], pull: "Record") -> Grant | str:
+def _grant(publishing: PublishContext, filters: tuple[str, ...], pull: Record) -> Grant | str:
     """Return the run by the base branch's configuration, or why it is refused."""
     found = sources.base_config(publishing)
     if found.waits:
@@ -258,10 +244,8 @@ def _grant(publishing: PublishContext, filters: tuple[str, ...], pull: "Record")
     )
 
 
-def _select(config: "Config", filters: Sequence[str]) -> Selection:
+def _select(config: Config, filters: Sequence[str]) -> Selection:
     """Return the chosen cases, as far as they can be planned or are declared without the tree."""
-    from ci_bench.records.config import fits_filters
-
     cases, foreign = plan_here(config)
     ids = [case.id for case in cases]
     ids += [name for one in foreign if isinstance(one.cases, tuple) for name in one.cases]
@@ -272,14 +256,11 @@ def _select(config: "Config", filters: Sequence[str]) -> Selection:
     return Selection(names=names, number=len(names) + (0 if filters else sum(counts)), open=unplanned)
 
 
-def _minutes(publishing: PublishContext, names: Sequence[str], filters: Sequence[str], pull: "Record") -> tuple[int, int] | None:
+def _minutes(publishing: PublishContext, names: Sequence[str], filters: Sequence[str], pull: Record) -> tuple[int, int] | None:
     """Estimate the minutes by the newest earlier run of all these cases. Returns them and the run.
 
     Its results are untrusted, and nothing but this estimate depends on them.
     """
-    from ci_bench.github.archive import UnsafeArchive
-    from ci_bench.records.config import fits_filters
-
     with suppress(GitHubFailed):
         for artifact in _earlier(publishing, pull)[:MOST_ARTIFACTS]:
             usual: Mapping[str, float] = {}
@@ -291,10 +272,8 @@ def _minutes(publishing: PublishContext, names: Sequence[str], filters: Sequence
     return None
 
 
-def _earlier(publishing: PublishContext, pull: "Record") -> "list[Artifact]":
+def _earlier(publishing: PublishContext, pull: Record) -> list[Artifact]:
     """Return artifacts of this pull request's branch, then of base's, each the newest first."""
-    from ci_bench.github.artifacts import named
-
     settings, ours = publishing.settings, publishing.context.repository_id
     own = (pull.number("head", "repo", "id"), pull.text("head", "ref"))
     places = [own, (ours, publishing.base_branch)]
@@ -304,26 +283,19 @@ def _earlier(publishing: PublishContext, pull: "Record") -> "list[Artifact]":
     return sorted(newest_first, key=lambda one: places.index((one.head_repository_id, one.head_branch)))
 
 
-def _durations(publishing: PublishContext, artifact: "Artifact") -> Mapping[str, float]:
+def _durations(publishing: PublishContext, artifact: Artifact) -> Mapping[str, float]:
     """Return the seconds of each case that ended well, on head's side of a run.
 
     Raises `CiBenchError`, `UnsafeArchive`.
     """
-    from ci_bench.github.archive import Contents
-    from ci_bench.github.artifacts import download
-    from ci_bench.records.results import Status
-
     folder = publishing.output / "earlier" / str(artifact.id)
     unpack(download(publishing.client, artifact, Contents(members=(RESULTS,))), folder)
     rows = read_results_of(folder / RESULTS).cases
     return {row.case.id: row.duration_s for row in rows if row.status is Status.OK and row.duration_s is not None}
 
 
-def _sticky(settings: Publishing, request: "Request", pull: "Record", decision: Grant | str) -> "Sticky":
+def _sticky(settings: Publishing, request: Request, pull: Record, decision: Grant | str) -> Sticky:
     """Return the answer. Each request has one; running its workflow again updates it."""
-    from ci_bench.github.comments import Marker, Sticky
-    from ci_bench.github.context import load_context
-
     context = load_context(settings.environ, head=pull.need_text("head", "sha"))
     marker = Marker(key=f"answer-{request.comment_id}", run=context.run, head=context.head.sha)
     text = _declined(request, decision) if isinstance(decision, str) else _granted(request, decision)
@@ -335,16 +307,12 @@ def _sticky(settings: Publishing, request: "Request", pull: "Record", decision: 
     )
 
 
-def _declined(request: "Request", reason: str) -> str:
-    from ci_bench.report.text import code, plain
-
+def _declined(request: Request, reason: str) -> str:
     return f"### Not measured\n\n{code(request.line, cap=200)} by {code(request.login)}: {plain(reason, cap=700)}."
 
 
-def _granted(request: "Request", grant: Grant) -> str:
+def _granted(request: Request, grant: Grant) -> str:
     """The answer to a granted request: the cases, both commits, and the expected time."""
-    from ci_bench.report.text import code
-
     selection, context = grant.selection, grant.publishing.context
     number = f"{selection.number:,} {'case' if selection.number == 1 else 'cases'}"
     cases = [number] if selection.number else []
@@ -363,8 +331,6 @@ def _granted(request: "Request", grant: Grant) -> str:
 
 
 def _time(grant: Grant) -> str:
-    from ci_bench.report.text import code
-
     if grant.minutes is None:
         base = code(grant.publishing.base_branch or "the default branch")
         return f"No earlier run of this pull request or of {base} shows how long this takes."

@@ -7,13 +7,16 @@ import pytest
 from fake_suite import fake_plan
 
 from ci_bench.checkouts.sides import Side
-from ci_bench.commands import pipeline
-from ci_bench.commands.output import tell_files
+from ci_bench.commands import judging
+from ci_bench.commands.judging import COMPARISON, REPORT, Baseline, judge
+from ci_bench.commands.showing import tell_files
 from ci_bench.errors import MeasuringFailed
 from ci_bench.records import documents
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.config import Policy
+from ci_bench.records.documents import RESULTS
 from ci_bench.records.results import Environment, Run, RunState, SideName, Status
+from ci_bench.runner.recording import record_run
 from ci_bench.runner.stages import UNSEEN
 
 PLAN = fake_plan({"name": "one"}, {"name": "two"})
@@ -29,12 +32,12 @@ def _measure(engine, folder: Path):
         ended = engine(plan, ledgers[SideName.HEAD], lambda environment, ledger: record(SideName.HEAD, environment, ledger))
         return {SideName.HEAD: ended}
 
-    measured = pipeline.measure(PLAN, run=RUN, sides=sides, reproduce=reproduce, engine=on_one_side, folder=folder)
+    measured = record_run(PLAN, run=RUN, sides=sides, reproduce=reproduce, measure=on_one_side, folder=folder)
     return measured[SideName.HEAD]
 
 
 def _on_disk(folder: Path):
-    return documents.read_results(folder / pipeline.RESULTS)
+    return documents.read_results(folder / RESULTS)
 
 
 def test_results_are_on_disk_before_during_and_after_measuring(tmp_path: Path) -> None:
@@ -72,22 +75,22 @@ def test_an_engine_that_fails_leaves_a_partial_document_in_place_of_an_older_one
 
 def test_judging_writes_the_comparison_and_the_report_or_nothing(tmp_path: Path) -> None:
     head = _measure(lambda _, ledger, __: (MACHINE, ledger), tmp_path / "run")
-    baseline = pipeline.Baseline(mode=BaselineMode.FILE, results=replace(head, run=replace(head.run, id="before")))
-    comparison = pipeline.judge(head, baseline, policy=Policy(), folder=tmp_path / "out")
-    assert documents.read_comparison(tmp_path / "out" / pipeline.COMPARISON) == comparison
+    baseline = Baseline(mode=BaselineMode.FILE, results=replace(head, run=replace(head.run, id="before")))
+    comparison = judge(head, baseline, policy=Policy(), folder=tmp_path / "out")
+    assert documents.read_comparison(tmp_path / "out" / COMPARISON) == comparison
     assert comparison.base.run.id == "before"
-    assert (tmp_path / "out" / pipeline.REPORT).read_text()
-    without = pipeline.judge(head, pipeline.Baseline(mode=BaselineMode.FILE, absence="gone"), policy=Policy(), folder=None)
+    assert (tmp_path / "out" / REPORT).read_text()
+    without = judge(head, Baseline(mode=BaselineMode.FILE, absence="gone"), policy=Policy(), folder=None)
     assert (without.base, without.absence) == (None, "gone")
     assert {path.name for path in tmp_path.iterdir()} == {"run", "out"}
 
 
 def test_only_written_files_are_listed(tmp_path: Path, monkeypatch, capsys) -> None:
     head = _measure(lambda _, ledger, __: (MACHINE, ledger), tmp_path)
-    baseline = pipeline.Baseline(mode=BaselineMode.NONE, absence="none")
+    baseline = Baseline(mode=BaselineMode.NONE, absence="none")
     for page, listed in ((lambda *_, **__: "a page", True), (lambda *_, **__: 1 / 0, False)):
-        monkeypatch.setattr(pipeline, "page", page)
-        pipeline.judge(head, baseline, policy=Policy(), folder=tmp_path)
+        monkeypatch.setattr(judging, "page", page)
+        judge(head, baseline, policy=Policy(), folder=tmp_path)
         tell_files(tmp_path)
         said = capsys.readouterr().err
         assert (str(tmp_path / "report.md") in said, str(tmp_path / "report.html") in said) == (True, listed)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from ci_bench.command_line.settings import Fetching
 from ci_bench.commands.config_files import config_path, require_config
 from ci_bench.commands.output import tell
+from ci_bench.configuration.config import load_config
 from ci_bench.errors import EngineMissing, ExitCode, ModelUnavailable
 from ci_bench.records.config import Config
 from ci_bench.suites.contract import BUILT_IN, HubModel, find_suite, plugin_names
@@ -22,8 +23,6 @@ WEIGHTS = "*.safetensors"
 
 def fetch_models(settings: Fetching) -> int:
     """Fetch what the configuration names of the hub, each model once. Raises `ModelUnavailable`, with all that are."""
-    from ci_bench.configuration.config import load_config
-
     forms: dict[str, Mapping[str, object]] = {name: {"type": "object"} for name in plugin_names()}
     require_config(settings)
     wanted = dict.fromkeys(models_of(load_config(config_path(settings), more_suites=forms)))

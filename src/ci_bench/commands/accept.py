@@ -6,9 +6,13 @@ An entry gives no right: it counts once it is reviewed (docs/github.md).
 import os
 from datetime import UTC, date, datetime, timedelta
 
+from ci_bench.checkouts.git import Git
 from ci_bench.command_line.settings import Accepting
 from ci_bench.commands.output import say
+from ci_bench.configuration.accepting import read_bytes, with_entry
 from ci_bench.errors import BadInput, ExitCode
+from ci_bench.records import documents
+from ci_bench.records.acceptance import Accepted, AcceptedChange, Direction
 
 DAYS = 30
 """How long an entry counts unless its last day is named."""
@@ -16,10 +20,6 @@ DAYS = 30
 
 def accept(settings: Accepting) -> int:
     """Add an entry to the file next to the configuration."""
-    from ci_bench.configuration.accepting import read_bytes, with_entry
-    from ci_bench.records import documents
-    from ci_bench.records.acceptance import Accepted, AcceptedChange, Direction
-
     kinds = {Accepted.METRIC: settings.metric, Accepted.OUTPUTS: settings.outputs, Accepted.LEARNING: settings.learning}
     named = [kind for kind, given in kinds.items() if given]
     if len(named) != 1:
@@ -54,8 +54,6 @@ def _bound(text: str) -> float | str:
 
 
 def _author(settings: Accepting) -> str:
-    from ci_bench.checkouts.git import Git
-
     name = (Git.at(settings.here, settings.environ).ask("config", "user.name") or "").strip()
     if not name:
         raise BadInput("git knows no user.name; name yourself with --author")

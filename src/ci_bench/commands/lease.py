@@ -12,18 +12,26 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import ci_bench
+from ci_bench.checkouts.bundled import ID, Sources, Unbundled, opened, unbundle
+from ci_bench.checkouts.depot import depot_folder, place_of
+from ci_bench.checkouts.paired import are_ready
 from ci_bench.command_line.settings import Leasing
-from ci_bench.commands.bench import Bench
 from ci_bench.commands.config_files import QUICKSTART
-from ci_bench.commands.inputs import asked, benchmark_paths, load_with_suites
+from ci_bench.commands.inputs import asked
+from ci_bench.commands.loading import benchmark_paths
+from ci_bench.commands.measuring import Measurement
+from ci_bench.commands.own_suites import load_with_suites
+from ci_bench.commands.preparing import open_sides, plan_base_of, planning_sealed
 from ci_bench.errors import BadInput, BadSources, ExitCode
-
-if TYPE_CHECKING:
-    from ci_bench.checkouts.bundled import Sources, Unbundled
-    from ci_bench.fleet.caging import Cage
-    from ci_bench.records.results import Lease
+from ci_bench.fleet.caging import RESULTS, Cage, gpus_of, take_documents
+from ci_bench.fleet.local import STARTER, started_by_us
+from ci_bench.host.lock import DEFAULT_FOLDER
+from ci_bench.processes.descendants import ending_with
+from ci_bench.records.config import Sampling
+from ci_bench.records.results import Lease, Status
+from ci_bench.runner import planning
 
 PREPARED = "prepared"
 GRACE_S = 10.0
@@ -37,9 +45,6 @@ def lease(settings: Leasing) -> int:
     It ends with its parent: no one would read its results, and the next lease of its device would
     wait.
     """
-    from ci_bench.fleet.local import STARTER
-    from ci_bench.processes.descendants import ending_with
-
     read_lease(settings.lease)
     if settings.prepared is None and settings.sources is None:
         raise BadInput("lease: pass both sides, as --prepared DIR or as --sources FILE with --sha256 and --commit")
@@ -49,16 +54,11 @@ def lease(settings: Leasing) -> int:
 
 def _measure(settings: Leasing) -> int:
     """On sides that lie ready."""
-    from ci_bench.commands.preparing import open_sides, plan_base_of, planning_sealed
-    from ci_bench.records.config import Sampling
-    from ci_bench.records.results import Status
-    from ci_bench.runner import planning
-
     with planning_sealed(settings):
         config, find = load_with_suites(settings)
         plan = planning.plan(config, settings.filter, find)
     once = replace(config, run=replace(config.run, sampling=Sampling.FIXED, launches=1))
-    bench = Bench(
+    bench = Measurement(
         config=once,
         plan=plan,
         output=settings.output,
@@ -74,10 +74,8 @@ def _measure(settings: Leasing) -> int:
     return int(ExitCode.OK if whole else ExitCode.MEASURING_FAILED)
 
 
-def read_lease(text: str) -> "Lease":
+def read_lease(text: str) -> Lease:
     """``RUN/NUMBER/ATTEMPT``. Raises `BadInput`."""
-    from ci_bench.records.results import Lease
-
     found = re.fullmatch(r"([A-Za-z0-9_.:+-]{1,100})/([0-9]{1,8})/([1-9][0-9]{0,2})", text)
     if found is None:
         raise BadInput(f"--lease {text}: a run's id, the lease's number and the attempt, as 4f0c/12/1")
@@ -86,9 +84,6 @@ def read_lease(text: str) -> "Lease":
 
 def _make_and_measure(settings: Leasing, file: Path) -> int:
     """On sides that are made of a bundle, unless another lease of this node has made them. Raises `BadSources`."""
-    from ci_bench.checkouts.bundled import ID, Sources, opened
-    from ci_bench.checkouts.depot import depot_folder, place_of
-
     sources = Sources(file=file, sha256=settings.sha256, commit=settings.commit)
     if not ID.fullmatch(sources.commit):
         raise BadSources(f"--commit {sources.commit}: a full commit id, as `gate --fleet` hands out")
@@ -101,18 +96,16 @@ def _make_and_measure(settings: Leasing, file: Path) -> int:
     return code
 
 
-def _key(sources: "Sources", image: str | None) -> str:
+def _key(sources: Sources, image: str | None) -> str:
     """Return the key of prepared sources.
 
     It contains the engine, which an environment of a side links to.
     """
-    import ci_bench
-
     engine = image or f"{ci_bench.__version__}\n{Path(ci_bench.__file__).resolve()}\n{sys.executable}"
     return f"{sources.commit}-{hashlib.sha256(engine.encode()).hexdigest()[:12]}"
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """Asked first: it has workers to end."""
     process.terminate()
     try:
@@ -127,13 +120,10 @@ class _Maker:
     """Runs commands of ours on the sources of a lease: as processes of this user, or caged."""
 
     settings: Leasing
-    sources: "Sources"
+    sources: Sources
 
     def make(self, place: Path) -> bool:
         """Take the sources out and make both sides ready. Whether both are: the next lease tries again where set-up failed."""
-        from ci_bench.checkouts.bundled import unbundle
-        from ci_bench.checkouts.paired import are_ready
-
         found = unbundle(self.sources, place, self.settings.environ)
         (place / PREPARED).mkdir()
         code = self.start("setup", *self.sides(place, found), "--output", self.output, place=place, here=found.here)
@@ -141,15 +131,13 @@ class _Maker:
             raise BadSources(f"{self.sources.file}: set-up of its sources ended with exit code {code}; see above")
         return are_ready(place / PREPARED)
 
-    def sides(self, place: Path, found: "Unbundled") -> Sequence[str]:
+    def sides(self, place: Path, found: Unbundled) -> Sequence[str]:
         """The flags that name both sides. Base is named by its commit."""
         return ("--prepared", str(place / PREPARED), "--base", found.base, "--config", str(found.config or QUICKSTART))
 
     @property
     def output(self) -> str:
         """The lease's folder for documents, as what is started sees it."""
-        from ci_bench.fleet.caging import RESULTS
-
         return RESULTS if self.settings.image else str(self.settings.output.resolve())
 
     def own(self) -> list[str]:
@@ -170,8 +158,6 @@ class _Maker:
 
         The checkout's own modules are not imported.
         """
-        from ci_bench.fleet.local import started_by_us
-
         if self.settings.image:
             return self._cage(self.settings.image, place).run(words, here=here)
         command = [sys.executable, "-P", "-m", "ci_bench.cli", *words]
@@ -186,8 +172,6 @@ class _Maker:
 
     def take(self) -> None:
         """Take the documents out of the folder that a container could write to; its own log isn't in there."""
-        from ci_bench.fleet.caging import take_documents
-
         if self.settings.image:
             take_documents(self._results(), self.settings.output.resolve())
 
@@ -196,10 +180,7 @@ class _Maker:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def _cage(self, image: str, place: Path) -> "Cage":
-        from ci_bench.fleet.caging import Cage, gpus_of
-        from ci_bench.host.lock import DEFAULT_FOLDER
-
+    def _cage(self, image: str, place: Path) -> Cage:
         environ = self.settings.environ
         locks = Path(environ.get("CI_BENCH_LOCKS") or DEFAULT_FOLDER)
         if not locks.is_dir():

@@ -2,16 +2,20 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ci_bench.command_line.settings import Converting
 from ci_bench.commands.inputs import results_path
 from ci_bench.commands.output import say, tell
-from ci_bench.commands.sides import is_results, read_content
+from ci_bench.commands.sides import is_results, read_content, read_side
 from ci_bench.errors import BadInput, ExitCode
-
-if TYPE_CHECKING:
-    from ci_bench.formats.exporting import Export, Exporter, Files, Written
+from ci_bench.formats import oss_benchmark
+from ci_bench.formats.catalogue import WRITERS, decode, read
+from ci_bench.formats.exporting import Export, Exporter, Files, Written, from_reading, from_results, one_file
+from ci_bench.formats.series import Unreadable
+from ci_bench.records import documents
+from ci_bench.records.documents import write_text
+from ci_bench.records.spelling import nearest
+from ci_bench.suites.contract import find_exporters
 
 SHOWN = 10
 RESULTS = "results"
@@ -39,10 +43,6 @@ def convert(settings: Converting) -> int:
 
 def _to_results(settings: Converting) -> int:
     """Another tool's file, or a folder of them with a launch each, as the document that `compare` and `report` read."""
-    from ci_bench.commands.sides import read_side
-    from ci_bench.formats.exporting import Written, one_file
-    from ci_bench.records import documents
-
     side = read_side("document", (settings.document,), settings.source)
     for line in side.notes:
         tell(line)
@@ -50,11 +50,7 @@ def _to_results(settings: Converting) -> int:
     return int(ExitCode.OK)
 
 
-def _from_results(path: Path, to: str) -> "Files":
-    from ci_bench.formats.catalogue import WRITERS
-    from ci_bench.formats.exporting import from_results
-    from ci_bench.records import documents
-
+def _from_results(path: Path, to: str) -> Files:
     exporters = _exporters()
     if to not in {*WRITERS, *exporters}:
         raise _unknown(to, (*WRITERS, *exporters))
@@ -64,11 +60,7 @@ def _from_results(path: Path, to: str) -> "Files":
     return {"": _held(WRITERS[to], from_results(results), path, to)}
 
 
-def _from_reading(path: Path, content: bytes, source: str, to: str) -> "Files":
-    from ci_bench.formats.catalogue import WRITERS, decode, read
-    from ci_bench.formats.exporting import from_reading
-    from ci_bench.formats.series import Unreadable
-
+def _from_reading(path: Path, content: bytes, source: str, to: str) -> Files:
     if to in _exporters():
         raise BadInput(f"--to {to}: this format needs a results document, which {path} is not")
     if to not in WRITERS:
@@ -79,7 +71,7 @@ def _from_reading(path: Path, content: bytes, source: str, to: str) -> "Files":
         raise BadInput(f"{path}: {error}") from error
 
 
-def _held(write: Callable[["Export"], "Written"], export: "Export", path: Path, to: str) -> "Written":
+def _held(write: Callable[[Export], Written], export: Export, path: Path, to: str) -> Written:
     written = write(export)
     if len(written.left_out) >= len(export.series) and not export.failed:
         raise BadInput(f"{path}: {to} can hold none of its {len(export.series)} series (docs/formats.md lists what it holds)")
@@ -87,23 +79,16 @@ def _held(write: Callable[["Export"], "Written"], export: "Export", path: Path, 
 
 
 def _unknown(to: str, known: Sequence[str] | Mapping[str, object]) -> BadInput:
-    from ci_bench.records.spelling import nearest
-
     return BadInput(f"--to {to}: no such format{nearest(to, sorted(known))}")
 
 
-def _exporters() -> "Mapping[str, Exporter]":
+def _exporters() -> Mapping[str, Exporter]:
     """The forms that only a results document can be written in: those of each suite's own, and one for all of them."""
-    from ci_bench.formats import oss_benchmark
-    from ci_bench.suites.contract import find_exporters
-
     return {**find_exporters(), "oss-benchmark": oss_benchmark.write}
 
 
-def _write(files: "Files", output: Path | None, to: str) -> None:
+def _write(files: Files, output: Path | None, to: str) -> None:
     """To stdout or to a file where there is one; several go into a folder."""
-    from ci_bench.records.documents import write_text
-
     if not any(written.text.strip() for written in files.values()):
         raise BadInput(f"--to {to}: this document has no results of that suite")
     if output is None and len(files) > 1:

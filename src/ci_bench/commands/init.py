@@ -8,16 +8,18 @@ from contextlib import suppress
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ci_bench.checkouts.git import top_of
 from ci_bench.command_line.settings import Starting
 from ci_bench.commands.config_files import nearly
 from ci_bench.commands.output import say, tell
+from ci_bench.configuration.config import load_config, parse
 from ci_bench.errors import BadConfig, CannotWrite, ExitCode
-
-if TYPE_CHECKING:
-    from ci_bench.starting.proposal import Proposal
+from ci_bench.starting.proposal import CONFIG, MINUTES_A_CASE, WORKFLOW, Proposal, propose
+from ci_bench.starting.stale import stale_entries, stale_workflows, uses_ci_bench
+from ci_bench.starting.survey import read_text, survey
+from ci_bench.suites.contract import plugin_forms
 
 WORKFLOWS = ".github/workflows"
 EXAMPLES = ("benchmarks/example.py", "benchmarks/ci_bench_example.py")
@@ -26,15 +28,12 @@ MOST_SHOWN = 20
 
 def init(settings: Starting) -> int:
     """Write what is missing, and print what would be measured. With `check`, report what has gone stale."""
-    from ci_bench.starting.survey import survey
-
     root = top_of(settings.here)
     found = survey(root)
     if settings.check:
         findings = list(_stale(root, found))
         say("".join(f"stale: {one}\n" for one in findings) or "nothing has gone stale\n")
         return int(ExitCode.POLICY_NOT_MET if findings else ExitCode.OK)
-    from ci_bench.starting.proposal import propose
 
     example = next((name for name in EXAMPLES if not (root / name).exists()), EXAMPLES[-1])
     proposal = propose(found, _example_workflow(), example)
@@ -48,10 +47,8 @@ def _example_workflow() -> str:
     return files("ci_bench").joinpath("workflows", "pull-request.yml").read_text(encoding="utf-8")
 
 
-def _write(root: Path, proposal: "Proposal") -> list[str]:
+def _write(root: Path, proposal: Proposal) -> list[str]:
     """Write the files that are missing; the paths of those that were written."""
-    from ci_bench.starting.proposal import CONFIG
-
     kept = _in_the_way(root)
     written = []
     for name, text in proposal.files.items():
@@ -69,9 +66,6 @@ def _write(root: Path, proposal: "Proposal") -> list[str]:
 
 def _in_the_way(root: Path) -> dict[str, str]:
     """Reasons not to write a file, by its path: there is one of another name, or one that serves the purpose."""
-    from ci_bench.starting.proposal import CONFIG, WORKFLOW
-    from ci_bench.starting.stale import uses_ci_bench
-
     found = {}
     with suppress(OSError):
         if near := nearly([path.name for path in root.iterdir() if path.is_file()]):
@@ -101,10 +95,8 @@ def _create(root: Path, name: str, text: str) -> None:
         raise CannotWrite(f"{path}: cannot be written: {error.strerror}; check the folder's permissions") from error
 
 
-def _describe(proposal: "Proposal") -> None:
+def _describe(proposal: Proposal) -> None:
     """Print what a gate measures, about how long it takes, and the next step."""
-    from ci_bench.starting.proposal import MINUTES_A_CASE, WORKFLOW
-
     say("\nEach pull request measures, on base and head in turns:\n")
     words = [f"  {entry.suite:9} {line}\n" for entry in proposal.entries for line in entry.words]
     say("".join(words[:MOST_SHOWN]) + (f"  … and {len(words) - MOST_SHOWN} more\n" if len(words) > MOST_SHOWN else ""))
@@ -122,12 +114,6 @@ def _describe(proposal: "Proposal") -> None:
 
 def _stale(root: Path, found: Any) -> Iterator[str]:
     """Yield what has gone stale. Raises `BadConfig` if the configuration cannot be read."""
-    from ci_bench.configuration.config import load_config, parse
-    from ci_bench.starting.proposal import CONFIG
-    from ci_bench.starting.stale import stale_entries, stale_workflows
-    from ci_bench.starting.survey import read_text
-    from ci_bench.suites.contract import plugin_forms
-
     text = read_text(root / CONFIG)
     if text is None:
         raise BadConfig(f"no {CONFIG} in {root}; `ci-bench init` writes one")
@@ -146,9 +132,6 @@ def _is_below(root: Path, path: str) -> bool:
 
 def _workflows(root: Path) -> dict[str, Any]:
     """The repository's workflows by path, parsed; one that cannot be read is left out."""
-    from ci_bench.configuration.config import parse
-    from ci_bench.starting.survey import read_text
-
     folder = root / WORKFLOWS
     with suppress(OSError):
         names = sorted(path.name for path in folder.iterdir() if path.suffix in {".yml", ".yaml"})

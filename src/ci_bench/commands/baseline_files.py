@@ -1,0 +1,58 @@
+"""Reads the results of an earlier run: a document, a folder, or an artifact as it was downloaded."""
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ci_bench.commands.inputs import results_path
+from ci_bench.commands.judging import Baseline
+from ci_bench.errors import BadDocument
+from ci_bench.github.archive import Contents, UnsafeArchive, read_members
+from ci_bench.records import documents
+from ci_bench.records.comparison import BaselineMode
+from ci_bench.records.results import Results
+
+OUTCOME = "baseline.json"
+"""File next to a fetched baseline, or instead of it: its origin, or why it is missing."""
+
+
+def read_baseline(path: Path | None, *, is_artifact: bool = False) -> Baseline:
+    """The results of an earlier run: a document, a run's folder, or an artifact as it was downloaded (``.zip``).
+
+    `is_artifact` says that `fetch-baseline` was to leave them there. Absent results are an absence with its reason; broken ones
+    are an error before measuring, `BadDocument`.
+    """
+    mode = BaselineMode.ARTIFACT if is_artifact else BaselineMode.FILE
+    if path is None:
+        return Baseline(mode=mode, absence="none was requested (--baseline PATH)")
+    file = results_path(path)
+    if not file.exists():
+        said = absence(path) if path.suffix not in {".json", ".zip"} else None
+        return Baseline(mode=mode, absence=said or f"there is nothing at {file} yet")
+    if file.suffix == ".zip":
+        return Baseline(mode=BaselineMode.ARTIFACT, results=_from_archive(file))
+    return Baseline(mode=mode, results=documents.read_results(file))
+
+
+def absence(folder: Path) -> str | None:
+    """Explain why `fetch_baseline` left no results; `None` if it left some or never ran."""
+    try:
+        said = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    message = said.get("message") if isinstance(said, dict) and said.get("outcome") == "none" else None
+    return message if isinstance(message, str) else None
+
+
+def _from_archive(path: Path) -> Results:
+    """The results in an artifact, which is checked as any stranger's archive is."""
+    name = "results.json"
+    try:
+        members = read_members(path.read_bytes(), Contents(members=(name,)))
+    except (UnsafeArchive, OSError) as error:
+        raise BadDocument(f"{path}: the artifact cannot be read: {error}") from error
+    if name not in members:
+        raise BadDocument(f"{path}: the artifact has no {name}, which `ci-bench run` and `gate` write")
+    with TemporaryDirectory(prefix="ci-bench-") as folder:
+        (Path(folder) / name).write_bytes(members[name])
+        return documents.read_results(Path(folder) / name)

@@ -1,0 +1,88 @@
+"""`ci-bench list`: prints what would be measured, or what has to be declared of it."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from ci_bench.command_line.settings import Listing
+from ci_bench.commands.output import say, tell
+from ci_bench.commands.own_suites import load_with_suites
+from ci_bench.errors import BadInput, ExitCode
+from ci_bench.records.config import Config
+from ci_bench.records.documents import Kind, schema
+from ci_bench.runner import planning
+from ci_bench.suites.contract import BUILT_IN, Suite, plans_from_tree
+
+_PLAIN = re.compile(r"(?:\./)?[A-Za-z_][A-Za-z0-9_./+-]*")
+"""Text that needs no quotes in YAML, unless it is one of its words."""
+_WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
+
+
+def list_cases(settings: Listing) -> int:
+    """Print what would be measured, or what has to be declared of it."""
+    config, find = load_with_suites(settings)
+    if settings.declare:
+        return _declare(settings, config, find)
+    plan = planning.plan(config, settings.filter, find, tell)
+    for suite, case in plan:
+        stages = sum(stage.takes_place_in(launch) for launch in range(config.run.launches) for stage in suite.stages(case))
+        say(f"{case.id}\n    arms: {', '.join(case.arms)} (reference: {case.reference}); {stages} worker stages\n")
+    say(f"{len(plan)} case(s), {config.run.launches} launch(es), device {config.run.device}\n")
+    return int(ExitCode.OK)
+
+
+def _declare(settings: Listing, config: Config, find: Callable[[str], Suite]) -> int:
+    """Print the parts of the configuration that declare cases, whole, with what this tree plans."""
+    if settings.filter:
+        raise BadInput("--declare covers all cases; omit --filter")
+    parts = declared_parts(config, find)
+    if parts:
+        say(_block(parts))
+        tell("copy these parts into the configuration; each replaces the part with its name")
+    else:
+        tell("nothing has to be declared: the configuration defines all cases")
+    return int(ExitCode.OK)
+
+
+def declared_parts(config: Config, find: Callable[[str], Suite]) -> dict[str, Any]:
+    """`plugins`, and the lists under `suites` in which an entry's plan reads files of the tree, with the cases that are planned.
+
+    If a number is declared, or there are more ids than allowed, it is a number.
+    """
+    most = schema(Kind.CONFIG)["$defs"]["declared_cases"]["then"]["maxItems"]
+    planned: dict[str, list[str] | int] = {}
+    for declared, cases in planning.plan_declared(config, find):
+        ids = [case.id for _, case in cases]
+        planned[declared.field] = len(ids) if isinstance(declared.cases, int) or len(ids) > most else ids
+    plugins = {name: {field: value for field, value in asdict(own).items() if value} for name, own in config.plugins.items()}
+    suites: dict[str, list[dict[str, Any]]] = {}
+    for entry, declared in zip(config.entries, planning.declarations(config), strict=True):
+        found = {"cases": planned[declared.field]}
+        if entry.suite not in BUILT_IN:
+            plugins[entry.suite] = {**plugins.get(entry.suite, {}), **found}
+        else:
+            needed = entry.cases is not None or plans_from_tree(entry.suite, entry.options)
+            suites.setdefault(entry.suite, []).append({**entry.options, **(found if needed else {})})
+    lists = {name: entries for name, entries in suites.items() if any("cases" in entry for entry in entries)}
+    return {name: part for name, part in (("plugins", plugins), ("suites", lists)) if part}
+
+
+def _block(value: Any, indent: str = "") -> str:
+    """Mappings and lists as blocks of YAML, a line for each value."""
+    if isinstance(value, dict) and value:
+        return "".join(f"{indent}{_word(name)}:{_inside(inner, indent)}" for name, inner in value.items())
+    if isinstance(value, list | tuple) and value:
+        return "".join(f"{indent}- {_block(inner, f'{indent}  ').lstrip()}" for inner in value)
+    return f"{indent}{_word(value)}\n"
+
+
+def _inside(value: Any, indent: str) -> str:
+    return f"\n{_block(value, f'{indent}  ')}" if isinstance(value, dict | list | tuple) and value else f" {_word(value)}\n"
+
+
+def _word(value: Any) -> str:
+    """JSON, which is YAML too; without quotes where a text is nothing else without them."""
+    plain = isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS
+    return value if plain else json.dumps(value, ensure_ascii=False)

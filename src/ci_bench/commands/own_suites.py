@@ -1,0 +1,58 @@
+"""Loads a configuration with the suites of the tree itself, whose code runs in separate processes."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from ci_bench.command_line.settings import Configured
+from ci_bench.commands.config_files import config_path, require_config
+from ci_bench.commands.loading import benchmark_paths, load, plugins_of
+from ci_bench.commands.output import tell
+from ci_bench.configuration.config import load_config
+from ci_bench.configuration.plugins import finder, open_functions, open_suites
+from ci_bench.errors import BadConfig
+from ci_bench.records.config import Config
+from ci_bench.suites.contract import Suite, plugin_forms
+
+
+def load_with_suites(settings: Configured) -> tuple[Config, Callable[[str], Suite]]:
+    """The configuration, its entries of the tree's own suites checked by the form that those give, and how suites are found.
+
+    Raises `BadConfig` and `UnknownSuite`. For commands that will measure, or show the plan: the
+    tree's code runs in separate processes.
+    """
+    require_config(settings)
+    own = open_suites(plugins_of(settings), settings.here, settings.environ)
+    config = load(settings, {name: suite.options_schema for name, suite in own.items()})
+    return config, finder({**own, "functions": open_functions(settings.here, settings.environ)})
+
+
+def base_config(settings: Configured, config: Config, here: Path) -> Config:
+    """The configuration as base's tree has it at `here`, its folder of this one; flags win over it, too.
+
+    It is head's where base's tree has no such file, where it cannot be read, and where the file lies outside of the checkout: one
+    file is then meant for both.
+    """
+    path = _in_base(config_path(settings), settings.here, here)
+    if path is None:
+        return config
+
+    try:
+        return load_config(path, settings.overrides, more_suites=plugin_forms(), benchmarks=benchmark_paths(settings))
+    except BadConfig as error:
+        first = str(error).partition("\n")[0]
+        tell(f"base's configuration cannot be read, so base's tree is planned by this one: {first}")
+        return config
+
+
+def _in_base(path: Path | None, ours: Path, theirs: Path) -> Path | None:
+    """Return the path of the file in base's tree; `None` if it is missing there.
+
+    `theirs` is base's folder for `ours`.
+    """
+    if path is None:
+        return None
+    inside = os.path.relpath(path.resolve(), ours.resolve())
+    found = Path(os.path.normpath(theirs / inside))
+    top = next((folder for folder in (theirs, *theirs.parents) if (folder / ".git").exists()), theirs)
+    return found if found.is_relative_to(top) and found.is_file() else None

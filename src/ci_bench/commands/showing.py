@@ -1,0 +1,42 @@
+"""Shows a verdict, and says which files were written."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+from ci_bench.commands.output import console, say, tell
+from ci_bench.records.comparison import Comparison
+from ci_bench.records.documents import place
+from ci_bench.records.results import SideName
+from ci_bench.report.decision import render_decision
+from ci_bench.report.markdown import render_comment
+from ci_bench.report.terminal import print_comparison
+from ci_bench.runner.attachments import FOLDER
+
+
+def show(comparison: Comparison, *, comment: bool, as_json: bool = False) -> None:
+    """The verdict: as the pull-request comment, as a decision for programs, or for the terminal."""
+    if as_json:
+        say(render_decision(comparison))
+    elif comment:
+        say(render_comment(comparison))
+    else:
+        print_comparison(comparison, console())
+
+
+def tell_files(folder: Path, *, sides: Collection[SideName] = ()) -> None:
+    """Say which files were written: the results of `sides`, the comparison, and the report.
+
+    A page that could not be made is not there.
+    """
+    results = [place(Path(), name).as_posix() for name in sorted(sides, reverse=True)]
+    names = [*results, "comparison.json", "report.md", "report.html"]
+    written = [str(folder / name) for name in names if (folder / name).exists()]
+    tell(f"wrote {', '.join(written)}")
+    tell_attachments(folder)
+
+
+def tell_attachments(folder: Path) -> None:
+    """Say which files cases have left in a run's folder."""
+    for kept in (folder / FOLDER, folder / "base" / FOLDER):
+        for path in sorted(path for path in kept.rglob("*") if path.is_file()):
+            tell(f"wrote {path}")
