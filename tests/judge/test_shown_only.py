@@ -1,7 +1,7 @@
 """Counts that tell of a graph's size are shown and fail nothing; those beside them fail as ever."""
 
 import pytest
-from judge_builders import count, judged, result, results
+from judge_builders import count, judged, launches, metric, result, results
 
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.config import Rule
@@ -51,3 +51,32 @@ def test_another_count_that_grows_still_fails():
 
 def test_what_is_only_shown_has_no_threshold():
     assert all(ENGINE[name].threshold is None for name in SHOWN_ONLY)
+
+
+def compiled(*seconds):
+    return results(
+        result(
+            metric(launches(*([one] for one in seconds)), name="compile_cold", arm="fused"),
+            metric(launches([0.01, 0.0101, 0.0099], [0.01, 0.0101, 0.0099]), name="step_time", arm="fused"),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shown_only"),
+    [
+        ([10.0], [11.9], True),
+        ([10.0], [6.0], True),
+        ([10.0], [12.1], False),
+        ([10.0], [100.0], False),
+        ([10.0, 10.1], [10.0, 10.1], False),
+        ([10.0], [10.0, 10.1], False),
+    ],
+    ids=["slower within the threshold", "faster", "slower beyond it", "far slower", "repeated", "repeated on one side"],
+)
+def test_one_cold_compilation_that_does_not_look_slower_holds_up_nothing(before, after, shown_only):
+    """The time budget of compilations allowed no second one, and no verdict rests on one."""
+    base, head = compiled(*before), compiled(*after)
+    comparison = judged(head, base=base, mode=BaselineMode.PAIRED)
+    (pair,) = [pair for case in comparison.cases for pair in case.pairs if pair.metric == "compile_cold"]
+    assert pair.detail is shown_only

@@ -18,7 +18,7 @@ from ci_bench.judge.wording import change_size, count_of, place
 from ci_bench.records.comparison import CommonShift, Interval, Pair, Pairing, SpeedupChange, Verdict
 from ci_bench.records.config import MetricPolicy, Policy
 from ci_bench.records.labels import DOING
-from ci_bench.records.metrics import ENGINE, IMPORTED, LEAST_BYTES, REPLACED, STEP_TIME, MetricKind
+from ci_bench.records.metrics import COMPILE_COLD, ENGINE, IMPORTED, LEAST_BYTES, REPLACED, STEP_TIME, MetricKind
 from ci_bench.records.open_cases import SeriesName
 from ci_bench.records.results import (
     GRAPHED,
@@ -51,7 +51,7 @@ class Ground:
 
     `missing` and `missing_reason` describe a metric that only base has, `new_reason` one that only
     head has. `barrier` is the reason why nothing can be compared, if any. `saved`: base was
-    measured in a separate run, maybe by an earlier version.
+    measured in a separate run, maybe by an earlier version. `ended`: no launch follows.
     """
 
     missing: Verdict = Verdict.REMOVED
@@ -59,6 +59,7 @@ class Ground:
     saved: bool = False
     new_reason: str = "not in the baseline"
     barrier: str | None = None
+    ended: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,10 +140,22 @@ def lines_of(
             threshold=_threshold(rule, metric, asked),
             ground=ground if successor is None else replace(ground, missing_reason=f"{successor.title} took its place"),
             detail=successor is not None
+            or (ground.ended and _compiled_once(base_side, head_side, rule.threshold))
             or (key[0] not in owed[key[1]] and (key[0] in details or not rule.gates or _by_device(metric, base_side, head_side))),
             title=_title(rule, metric),
             least=rule.least,
         )
+
+
+def _compiled_once(base: tuple[Metric, ...], head: tuple[Metric, ...], threshold: float) -> bool:
+    """Return whether each side compiled from cold once, and head was not slower beyond the threshold.
+
+    One compilation decides nothing: where the budget allows no second one, it is shown only, unless it looks slower.
+    """
+    if not base or not head or head[0].name != COMPILE_COLD.name:
+        return False
+    taken = [[value for one in side for launch in one.launches for value in launch.values] for side in (base, head)]
+    return all(len(values) == 1 for values in taken) and taken[1][0] <= taken[0][0] * (1 + threshold)
 
 
 def _threshold(rule: MetricPolicy, metric: Metric, asked: float | None) -> float:
@@ -462,10 +475,10 @@ class Matching:
     def _ground(self, usable: CaseResult | None, head: CaseResult, new_reason: str) -> Ground:
         barrier = (self.barrier or _other_options(usable, head)) if usable else None
         if head.status is Status.OK:
-            return Ground(barrier=barrier, new_reason=new_reason, saved=not self.paired)
+            return Ground(barrier=barrier, new_reason=new_reason, saved=not self.paired, ended=True)
         never_began = head.status in {Status.SKIPPED, Status.NOT_RUN}
         missing = Verdict.SKIPPED if never_began else Verdict.FAILED
-        return Ground(barrier=barrier, new_reason=new_reason, missing=missing, missing_reason=ending(head))
+        return Ground(barrier=barrier, new_reason=new_reason, missing=missing, missing_reason=ending(head), ended=True)
 
     def _new_reason(self, base: CaseResult | None) -> str:
         if not self.has_base:
