@@ -26,7 +26,7 @@ from ci_bench.records.config import Explain, RunOptions, Sampling
 from ci_bench.records.results import Case, CaseResult, Results, SideName
 from ci_bench.runner import runner
 from ci_bench.runner.explaining import Explaining
-from ci_bench.suites.contract import find_suite
+from ci_bench.suites.registry import find_suite
 
 LAUNCHES = 7
 RUN = RunOptions(device="cpu", threads=1, sampling=Sampling.FIXED, explain=Explain.ALWAYS, explain_s=3600.0)

@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,8 @@ from ci_bench.records.results import Case, SideName
 from ci_bench.runner import planning
 from ci_bench.runner.recording import record_run
 from ci_bench.runner.runner import Plan, Runner
-from ci_bench.suites.contract import Cache, Stage, StageKind, Suite, find_suite
+from ci_bench.suites.contract import Cache, Stage, StageKind, Suite
+from ci_bench.suites.registry import find_suite
 
 ROOT = Path(__file__).resolve().parents[1]
 RUN = RunOptions(device="cpu", threads=1, sampling=Sampling.FIXED, compile_budget_s=1e9, warmup_s=0.5)
@@ -46,17 +47,21 @@ COMMANDS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stages:
+class Stages(Suite):
     """A suite whose cases have the stages of one kind only, in every launch."""
 
-    suite: Suite
-    kind: StageKind
-    cache: Cache = Cache.SHARED
-
-    def __getattr__(self, name: str) -> Any:
+    def __init__(self, *, suite: Suite, kind: StageKind, cache: Cache = Cache.SHARED) -> None:
         """All else is the suite's."""
-        return getattr(self.suite, name)
+        self.suite, self.kind, self.cache = suite, kind, cache
+        self.name, self.worker = suite.name, suite.worker
+
+    def preload_of(self, case: Case) -> tuple[str, ...]:
+        """Return the suite's."""
+        return self.suite.preload_of(case)
+
+    def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
+        """Return the suite's cases."""
+        return self.suite.plan(options)
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
         """Preparing, and what is asked for."""

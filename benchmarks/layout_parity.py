@@ -26,7 +26,7 @@ from ci_bench.records.comparison import ParityFinding
 from ci_bench.records.config import RunOptions
 from ci_bench.records.results import Case, Check, ParityEvidence, Role, Status
 from ci_bench.records.results import Outcome as CheckOutcome
-from ci_bench.suites.contract import Evidence, Stage, StageKind, modules_of
+from ci_bench.suites.contract import Evidence, Stage, StageKind
 from ci_bench.suites.training_loss.plan import SUITE
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -247,7 +247,7 @@ class Bench:
 def opened(folder: Path) -> Iterator[Bench]:
     """A bench in a folder."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    preload = modules_of(SUITE, RIGHT[0].case)
+    preload = SUITE.preload_of(RIGHT[0].case)
     with Launcher(preload=preload, environ=environ, folder=folder / "launch") as launcher:
         yield Bench(launcher=launcher, folder=folder)
 

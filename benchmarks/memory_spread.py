@@ -16,7 +16,8 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from ci_bench.suites.contract import Context, Stage, StageKind, find_suite, modules_of
+from ci_bench.suites.contract import Context, Stage, StageKind
+from ci_bench.suites.registry import find_suite
 from ci_bench.suites.training_loss.options import REFERENCE_ARM
 from ci_bench.worker.isolated import measure_alone
 from ci_bench.worker.memory import memory_of
@@ -57,7 +58,7 @@ def _measure(scratch: Path, threads: int, arm: str) -> tuple[dict[str, float], l
     """The metrics of the stage, and the libraries that the process has mapped."""
     suite = find_suite("training_loss")
     (case,) = suite.plan({"name": "spread", "backend": "aot_eager" if arm == REFERENCE_ARM else arm})
-    for module in modules_of(suite, case):
+    for module in suite.preload_of(case):
         import_module(module)
     import torch
 

@@ -21,7 +21,8 @@ from ci_bench.checkouts.sides import Side
 from ci_bench.processes.environ import worker_environment
 from ci_bench.records.config import RunOptions, Sampling
 from ci_bench.records.results import Case, SideName
-from ci_bench.suites.contract import Suite, find_suite
+from ci_bench.suites.contract import Suite
+from ci_bench.suites.registry import find_suite
 
 LAUNCHES = 8
 RUN = RunOptions(device="cpu", threads=1, sampling=Sampling.FIXED)

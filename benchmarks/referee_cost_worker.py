@@ -11,7 +11,8 @@ from typing import Any
 
 from benchmarks.referee_cost import OFF, SPENT
 from ci_bench.records.results import Case
-from ci_bench.suites.contract import Context, Workload, find_suite
+from ci_bench.suites.contract import Context, Workload
+from ci_bench.suites.registry import find_suite
 from ci_bench.worker.referee import Referee
 from ci_bench.worker.sampling import ResidentArms
 

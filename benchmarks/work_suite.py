@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from ci_bench.records.results import Case, Due
-from ci_bench.suites.contract import Stage, StageKind
+from ci_bench.suites.contract import Stage, StageKind, Suite
 
 WORK = ("matmul", "dispatch", "mlp_step", "convolution", "lstm_step", "copy")
 REPEATS = 20
 PLANT = "CI_BENCH_WORK_PLANT"
 
 
-class WorkSuite:
+class WorkSuite(Suite):
     """One case for each workload, with one arm."""
 
     name = "work"
@@ -39,10 +39,6 @@ class WorkSuite:
     def stages(self, case: Case) -> tuple[Stage, ...]:
         """Timing alone."""
         return (Stage(kind=StageKind.TIME, arms=case.arms, launches=None),)
-
-    def needs_network(self, case: Case) -> bool:  # noqa: ARG002 - nothing of it ever does
-        """Never."""
-        return False
 
 
 SUITE = WorkSuite()

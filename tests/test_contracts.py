@@ -17,16 +17,17 @@ from ci_bench.records import metrics
 from ci_bench.records.config import RunOptions
 from ci_bench.records.documents import Kind, schema
 from ci_bench.records.labels import DOING
-from ci_bench.suites.contract import BUILT_IN, StageKind, find_metrics, find_suite
+from ci_bench.suites.contract import StageKind
+from ci_bench.suites.registry import BUILT_IN, find_metrics, find_suite
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "ci_bench"
-ENGINE = SOURCE / "engine"
+WORKER = SOURCE / "worker"
 
 
 def texts(module: str) -> set[str]:
-    """Every text literal of a module of the engine."""
-    tree = ast.parse((ENGINE / module).read_text())
+    """Every text literal of a module of the worker."""
+    tree = ast.parse((WORKER / module).read_text())
     return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 
@@ -66,10 +67,10 @@ def test_every_stage_has_words_for_the_display() -> None:
 def test_every_declared_metric_is_measured_by_engine_or_suites() -> None:
     """A threshold for a metric that nothing measures would be taken, and do nothing."""
     declared = {name for name, value in vars(metrics).items() if isinstance(value, metrics.MetricKind)}
-    sources = [path.read_text() for part in ("engine", "suites") for path in (SOURCE / part).rglob("*.py")]
+    sources = [path.read_text() for part in ("host", "runner", "suites", "worker") for path in (SOURCE / part).rglob("*.py")]
     assert {name for name in declared if not any(re.search(rf"\b{name}\b", text) for text in sources)} == set()
     phases = {kind.name.removeprefix(f"{metrics.COMPILE_COLD.name}_") for kind in metrics.COMPILE_PHASES}
-    assert phases <= texts("timing/compilation.py")
+    assert phases <= texts("compilation.py")
 
 
 def test_no_suite_declares_a_metric_of_the_engine_and_no_two_the_same_one() -> None:

@@ -20,7 +20,7 @@ from ci_bench.records import documents
 from ci_bench.records.config import SuiteEntry
 from ci_bench.records.declarations import Declaration
 from ci_bench.runner import planning
-from ci_bench.suites.contract import plans_from_tree
+from ci_bench.suites.registry import plans_from_tree
 from ci_bench.suites.torchbench.plan import TorchBench
 
 MODELS = ("alpha", "beta", "gamma")
@@ -29,9 +29,9 @@ IDS = [f"torchbench/{name}[backend=inductor,mode=inference,precision=fp32]" for 
 TABLE = {"schema_version": 1, "rules": [{"models": ["mlp"], "batch_size": 4}]}
 PLUGIN = """
     from ci_bench.records.results import Case
-    from ci_bench.suites.contract import Stage, StageKind
+    from ci_bench.suites.contract import Stage, StageKind, Suite
 
-    class Mine:
+    class Mine(Suite):
         name, worker, preload = "mine", "mine.worker", ()
 
         def plan(self, options):
@@ -40,9 +40,6 @@ PLUGIN = """
 
         def stages(self, case):
             return (Stage(kind=StageKind.TIME, arms=case.arms, launches=None),)
-
-        def needs_network(self, case):
-            return False
 
     SUITE = Mine()
 """
@@ -101,7 +98,7 @@ ENTRIES: dict[str, tuple[str, dict[str, Any], set[str]]] = {
 WATCH = """
     import json, sys
     from pathlib import Path
-    from ci_bench.suites.contract import find_suite
+    from ci_bench.suites.registry import find_suite
 
     read, tree = [], Path.cwd()
     def watch(event, arguments):

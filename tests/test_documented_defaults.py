@@ -17,7 +17,7 @@ import pytest
 
 from ci_bench.records.config import DEFAULT_DRIFT, DEFAULT_SEVERITIES, PAIRED_THRESHOLD, Policy, Severity
 from ci_bench.records.documents import Kind, schema
-from ci_bench.suites.contract import find_metrics
+from ci_bench.suites.registry import find_metrics
 
 ROOT = Path(__file__).parents[1]
 WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 8: "eight", 10: "ten"}

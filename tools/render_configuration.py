@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ci_bench.records.config import Policy
-from ci_bench.suites.contract import find_metrics
+from ci_bench.suites.registry import find_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 # ruff: noqa: E501 - lines of a page, not of code

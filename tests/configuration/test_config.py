@@ -12,7 +12,7 @@ from ci_bench.errors import BadConfig
 from ci_bench.records.config import Rule, RunOptions, Severity, SuiteEntry
 from ci_bench.records.metrics import MetricKind
 from ci_bench.runner.planning import digest
-from ci_bench.suites.contract import find_metrics
+from ci_bench.suites.registry import find_metrics
 
 EXAMPLES = Path(__file__).parents[2] / "schemas" / "examples"
 MINIMAL = "schema_version: 1\nsuites:\n  training_loss:\n    - {}\n"

@@ -20,11 +20,11 @@ SUITE = """
     from pathlib import Path
     from ci_bench.errors import BadConfig
     from ci_bench.records.results import Case
-    from ci_bench.suites.contract import Stage, StageKind
+    from ci_bench.suites.contract import Stage, StageKind, Suite
     Path("imported-by").write_text(str(os.getpid()))
     Path("seen").write_text("\\n".join(f"{name}={value}" for name, value in os.environ.items()))
 
-    class Mine:
+    class Mine(Suite):
         name = "mine"
         worker = "mine.worker"
         preload = ("json",)
@@ -38,9 +38,6 @@ SUITE = """
 
         def stages(self, case):
             return (Stage(kind=StageKind.TIME, arms=case.arms, launches=None),)
-
-        def needs_network(self, case):
-            return False
 
     SUITE = Mine()
     NOT_A_SUITE = 3
@@ -108,7 +105,7 @@ def test_what_it_says_of_its_options_is_told_in_its_own_words(tree, capsys) -> N
     [
         ("mine.nothing:SUITE", "No module named 'mine.nothing'"),
         ("mine.suite:OTHER", "has no attribute 'OTHER'"),
-        ("mine.suite:NOT_A_SUITE", "'int' object has no attribute"),
+        ("mine.suite:NOT_A_SUITE", "mine.suite:NOT_A_SUITE is no Suite; let its class inherit from"),
     ],
 )
 def test_what_is_no_suite_is_told_with_its_last_words(tree, capsys, target, said) -> None:
@@ -139,7 +136,7 @@ def test_an_answer_that_is_none_is_refused(tree, planted) -> None:
     [({"$ref": "http://example.org/form.json"}, "outside of itself"), ({"type": 3}, "is not valid"), ({"pattern": "("}, "'\\('")],
 )
 def test_a_form_that_is_none_or_lies_elsewhere_is_refused(tree, form, said) -> None:
-    code = f"class Mine: worker, preload, options_schema = 'mine.worker', (), {form!r}\nSUITE = Mine()"
+    code = f"from ci_bench.suites.contract import Suite\nclass Mine(Suite):\n    worker, options_schema = 'mine.worker', {form!r}\n    plan = stages = None\nSUITE = Mine()"
     (tree / "src" / "mine" / "suite.py").write_text(code)
     with pytest.raises(UnknownSuite, match=said):
         open_suites({"mine": "mine.suite:SUITE"}, tree, {"PATH": "/usr/bin:/bin"})

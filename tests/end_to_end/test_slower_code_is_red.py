@@ -26,7 +26,8 @@ from ci_bench.records.config import Policy, Rule
 from ci_bench.records.results import Better, CaseResult, Due, Lane, Launch, Metric, Status, Unit
 from ci_bench.records.units import TIMES
 from ci_bench.suites.command.selecting import select
-from ci_bench.suites.contract import BUILT_IN, Cache, StageKind, find_suite
+from ci_bench.suites.contract import Cache, StageKind
+from ci_bench.suites.registry import BUILT_IN, find_suite
 
 DATA = Path(__file__).parents[1] / "formats" / "data"
 NOW = "2026-01-31T00:00:00Z"

@@ -14,7 +14,7 @@ from ci_bench.errors import BadInput
 from ci_bench.formats import catalogue
 from ci_bench.formats.exporting import Written
 from ci_bench.records import documents
-from ci_bench.suites.contract import find_exporters
+from ci_bench.suites.registry import find_exporters
 
 DATA = Path(__file__).parent / "data"
 

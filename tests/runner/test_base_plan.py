@@ -22,9 +22,9 @@ def {name}(n):
 """
 SUITE = """
 from ci_bench.records.results import Case, Due
-from ci_bench.suites.contract import Stage, StageKind
+from ci_bench.suites.contract import Stage, StageKind, Suite
 
-class Mine:
+class Mine(Suite):
     name, worker, preload = "mine", "mine.worker", ()
 
     def plan(self, options):
@@ -32,9 +32,6 @@ class Mine:
 
     def stages(self, case):
         return tuple(Stage(kind=kind, arms=case.arms, launches=None) for kind in ({stages}))
-
-    def needs_network(self, case):
-        return False
 
 SUITE = Mine()
 """

@@ -11,10 +11,10 @@ from ci_bench.judge.times.sequential import Rule
 from ci_bench.records.config import Config, SuiteEntry
 from ci_bench.records.results import Case
 from ci_bench.runner.planning import MOST_CASES, plan, require_room
-from ci_bench.suites.contract import Stage, StageKind
+from ci_bench.suites.contract import Stage, StageKind, Suite
 
 
-class Installed:
+class Installed(Suite):
     """An installed plugin that plans a case of this name."""
 
     name, options_schema = "own", {"type": "object"}

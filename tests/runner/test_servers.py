@@ -29,7 +29,7 @@ FREE_BYTES = 1 << 40
 
 
 def planned(*modules, worker="fake_worker"):
-    return [(SimpleNamespace(preload=modules, worker=worker), None)]
+    return [(SimpleNamespace(preload_of=lambda _: modules, worker=worker), None)]
 
 
 PLAN, LESS, MORE = planned("torch", "fake"), planned("torch"), planned("torch", "other")

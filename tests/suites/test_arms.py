@@ -8,7 +8,8 @@ import pytest
 
 from ci_bench.configuration.config import load_config
 from ci_bench.errors import BadConfig
-from ci_bench.suites.contract import Cache, StageKind, find_suite
+from ci_bench.suites.contract import Cache, StageKind
+from ci_bench.suites.registry import find_suite
 from ci_bench.suites.shared.planning.arms import MODES, CompiledArm, read_arm, without_cuda_graphs
 from ci_bench.suites.shared.planning.inductor import MODE_OPTIONS, option_types
 from ci_bench.suites.shared.worker.compiling import allow_compilations, compile_arguments

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ci_bench.records.results import Case, Due
-from ci_bench.suites.contract import Stage, StageKind
+from ci_bench.suites.contract import Stage, StageKind, Suite
 
 SIZE = {"type": "integer", "minimum": 1}
 
 
-class RmsNorm:
+class RmsNorm(Suite):
     """One case for each entry of ci-bench.yml."""
 
     name, worker, preload = "rms_norm", "bench.worker", ("torch",)
@@ -27,10 +27,6 @@ class RmsNorm:
         """Check once, time in every launch."""
         verify = Stage(kind=StageKind.VERIFY, arms=case.arms)
         return verify, Stage(kind=StageKind.TIME, arms=case.arms, launches=None)
-
-    def needs_network(self, case: Case) -> bool:  # noqa: ARG002 - the protocol's signature
-        """Never."""
-        return False
 
 
 SUITE = RmsNorm()

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ci_bench.records.results import Case, Due
-from ci_bench.suites.contract import Stage, StageKind
+from ci_bench.suites.contract import Stage, StageKind, Suite
 
 ARMS = ("torch", "kernel")
 SIZE = {"type": "integer", "minimum": 1, "maximum": 65536}
 
 
-class RowSoftmaxSuite:
+class RowSoftmaxSuite(Suite):
     """A case for each size: our kernel against torch's."""
 
     name = "row_softmax"
@@ -32,10 +32,6 @@ class RowSoftmaxSuite:
             Stage(kind=StageKind.VERIFY, arms=case.arms),
             Stage(kind=StageKind.TIME, arms=case.arms, launches=None),
         )
-
-    def needs_network(self, case: Case) -> bool:  # noqa: ARG002 - the protocol's signature
-        """Never."""
-        return False
 
 
 SUITE = RowSoftmaxSuite()

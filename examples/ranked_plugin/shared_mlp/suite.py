@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ci_bench.records.results import Case, Due
-from ci_bench.suites.contract import Stage, StageKind
+from ci_bench.suites.contract import Stage, StageKind, Suite
 
 ONE, SHARED = "one", "shared"
 ARMS = (ONE, SHARED)
 
 
-class SharedMlpSuite:
+class SharedMlpSuite(Suite):
     """A case for each number of processes."""
 
     name = "shared_mlp"
@@ -38,10 +38,6 @@ class SharedMlpSuite:
             Stage(kind=StageKind.VERIFY, arms=case.arms, processes=count),
             Stage(kind=StageKind.TIME, arms=case.arms, launches=None, processes=count),
         )
-
-    def needs_network(self, case: Case) -> bool:  # noqa: ARG002 - the protocol's signature
-        """Never."""
-        return False
 
 
 SUITE = SharedMlpSuite()

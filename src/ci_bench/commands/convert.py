@@ -15,7 +15,7 @@ from ci_bench.formats.series import Unreadable
 from ci_bench.records import documents
 from ci_bench.records.documents import write_text
 from ci_bench.records.spelling import nearest
-from ci_bench.suites.contract import find_exporters
+from ci_bench.suites.registry import find_exporters
 
 SHOWN = 10
 RESULTS = "results"

@@ -14,7 +14,8 @@ from ci_bench.commands.output import tell
 from ci_bench.configuration.config import load_config
 from ci_bench.errors import EngineMissing, ExitCode, ModelUnavailable
 from ci_bench.records.config import Config
-from ci_bench.suites.contract import BUILT_IN, HubModel, find_suite, plugin_names
+from ci_bench.suites.contract import HubModel, Suite
+from ci_bench.suites.registry import BUILT_IN, find_suite, plugin_names
 
 DESCRIPTIONS = ("*.json", "*.txt", "*.model")
 """Configurations, and what tokenizers consist of."""
@@ -42,11 +43,10 @@ def models_of(config: Config) -> Iterator[HubModel]:
     A plugin is not asked: that would run its code.
     """
     for entry in config.entries:
-        if entry.suite in BUILT_IN:
-            suite = find_suite(entry.suite)
-            if hasattr(suite, "hub_models"):
-                for case in suite.plan(entry.options):
-                    yield from suite.hub_models(case)
+        suite = find_suite(entry.suite) if entry.suite in BUILT_IN else None
+        if suite is not None and type(suite).hub_models is not Suite.hub_models:  # others are not even planned
+            for case in suite.plan(entry.options):
+                yield from suite.hub_models(case)
 
 
 def fetch(model: HubModel, token: str | None) -> str | None:

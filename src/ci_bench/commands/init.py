@@ -19,7 +19,7 @@ from ci_bench.errors import BadConfig, CannotWrite, ExitCode
 from ci_bench.starting.proposal import CONFIG, MINUTES_A_CASE, WORKFLOW, Proposal, propose
 from ci_bench.starting.stale import stale_entries, stale_workflows, uses_ci_bench
 from ci_bench.starting.survey import read_text, survey
-from ci_bench.suites.contract import plugin_forms
+from ci_bench.suites.registry import plugin_forms
 
 WORKFLOWS = ".github/workflows"
 EXAMPLES = ("benchmarks/example.py", "benchmarks/ci_bench_example.py")

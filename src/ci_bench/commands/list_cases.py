@@ -13,7 +13,8 @@ from ci_bench.errors import BadInput, ExitCode
 from ci_bench.records.config import Config
 from ci_bench.records.documents import Kind, schema
 from ci_bench.runner import planning
-from ci_bench.suites.contract import BUILT_IN, Suite, plans_from_tree
+from ci_bench.suites.contract import Suite
+from ci_bench.suites.registry import BUILT_IN, plans_from_tree
 
 _PLAIN = re.compile(r"(?:\./)?[A-Za-z_][A-Za-z0-9_./+-]*")
 """Text that needs no quotes in YAML, unless it is one of its words."""

@@ -10,7 +10,7 @@ from ci_bench.commands.config_files import config_path
 from ci_bench.configuration.config import load_config, named_plugins
 from ci_bench.errors import BadInput
 from ci_bench.records.config import Config
-from ci_bench.suites.contract import plugin_forms
+from ci_bench.suites.registry import plugin_forms
 
 
 def load(settings: Configured, forms: Mapping[str, Mapping[str, Any]] | None = None) -> Config:

@@ -12,7 +12,8 @@ from ci_bench.configuration.config import load_config
 from ci_bench.configuration.plugins import finder, open_functions, open_suites
 from ci_bench.errors import BadConfig
 from ci_bench.records.config import Config
-from ci_bench.suites.contract import Suite, plugin_forms
+from ci_bench.suites.contract import Suite
+from ci_bench.suites.registry import plugin_forms
 
 
 def load_with_suites(settings: Configured) -> tuple[Config, Callable[[str], Suite]]:

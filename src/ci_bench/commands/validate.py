@@ -8,7 +8,7 @@ from ci_bench.configuration.accepting import load_accepted
 from ci_bench.configuration.config import load_config
 from ci_bench.errors import CiBenchError, ExitCode
 from ci_bench.records import documents
-from ci_bench.suites.contract import plugin_forms
+from ci_bench.suites.registry import plugin_forms
 
 
 def validate(settings: Validating) -> int:

@@ -41,7 +41,7 @@ from ci_bench.records.faults import Fault, capped, schema_faults, show, step
 from ci_bench.records.metrics import MetricKind
 from ci_bench.records.spelling import nearest
 from ci_bench.records.units import seconds
-from ci_bench.suites.contract import find_metrics
+from ci_bench.suites.registry import find_metrics
 
 MAX_DEPTH = 30
 MAX_NODES = 20_000

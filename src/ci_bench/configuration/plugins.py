@@ -24,8 +24,9 @@ from ci_bench.checkouts.sides import Side, caller_environment
 from ci_bench.errors import BadConfig, NoSuiteInTree, NothingInTree, PlannerDied, UnknownSuite
 from ci_bench.processes.users import give, users_of
 from ci_bench.records.results import Case
-from ci_bench.suites.contract import Stage, Suite, find_suite
+from ci_bench.suites.contract import Stage, Suite
 from ci_bench.suites.functions.plan import Functions
+from ci_bench.suites.registry import find_suite
 from ci_bench.suites.shared.planning.own_code import of_modules
 from ci_bench.suites.shared.planning.planner import Answer, PlannedCase, Request
 
@@ -58,7 +59,7 @@ def side_tree(side: Side) -> Tree:
 
 
 @dataclass(kw_only=True, slots=True)
-class TreeSuite:
+class TreeSuite(Suite):
     """A suite of a `tree`, by import path (`target`). Planning one entry is one process.
 
     `worker` and `preload` name modules that are imported in the tree's own workers only.
@@ -68,8 +69,8 @@ class TreeSuite:
     target: str
     tree: Tree
     worker: str
-    preload: tuple[str, ...]
-    options_schema: Mapping[str, Any]
+    preload: tuple[str, ...] = field()
+    options_schema: Mapping[str, Any] = field()
     planned: dict[str, PlannedCase] = field(default_factory=dict)
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:

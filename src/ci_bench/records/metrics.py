@@ -1,7 +1,7 @@
 """Metrics by name: title, unit and direction, smallest change that matters, whether it gates.
 
 Declares the metrics of the engine in any suite; each suite declares its own (`METRICS` of its
-package, found by `suites.contract.find_metrics`). An undeclared metric takes the policy's default
+package, found by `suites.registry.find_metrics`). An undeclared metric takes the policy's default
 threshold, gates, and is called by its name.
 """
 

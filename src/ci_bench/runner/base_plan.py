@@ -16,7 +16,8 @@ from ci_bench.records.config import Config, Plugin, SuiteEntry, fits_filters
 from ci_bench.records.documents import case_faults
 from ci_bench.records.results import Case, CaseResult, Failure, Status
 from ci_bench.runner.planning import Plan, with_stages
-from ci_bench.suites.contract import BUILT_IN, Suite, find_suite
+from ci_bench.suites.contract import Suite
+from ci_bench.suites.registry import BUILT_IN, find_suite
 
 FUNCTIONS = "functions"
 PLAN = "plan"

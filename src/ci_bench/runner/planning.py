@@ -17,7 +17,8 @@ from ci_bench.records.declarations import Declaration
 from ci_bench.records.documents import case_faults
 from ci_bench.records.faults import capped, show
 from ci_bench.records.results import Case, CaseResult, Lease, Results, Run, RunState, Status, WorkflowRun
-from ci_bench.suites.contract import BUILT_IN, ONCE, Suite, find_suite
+from ci_bench.suites.contract import ONCE, Suite
+from ci_bench.suites.registry import BUILT_IN, find_suite
 
 Plan = tuple[tuple[Suite, Case], ...]
 

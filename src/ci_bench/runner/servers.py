@@ -23,7 +23,7 @@ from ci_bench.processes.launch import Launcher
 from ci_bench.records.config import RunOptions
 from ci_bench.records.results import Case, Phase, SideName, Spent
 from ci_bench.runner.stages import UNSEEN, SideRun
-from ci_bench.suites.contract import Suite, modules_of
+from ci_bench.suites.contract import Suite
 
 logger = logging.getLogger(__name__)
 
@@ -240,7 +240,7 @@ def preload_of(plan: Sequence[tuple[Suite, Case]]) -> tuple[str, ...]:
     If they compute with torch, this includes our own modules that their workers need: these cost
     each worker a fifth of a second otherwise.
     """
-    modules = [module for suite, case in plan for module in modules_of(suite, case)]
+    modules = [module for suite, case in plan for module in suite.preload_of(case)]
     workers = [suite.worker for suite, _ in plan if suite.worker.startswith(SUITES)]
     return tuple(dict.fromkeys((*modules, *workers, *TIMING))) if "torch" in modules else tuple(dict.fromkeys(modules))
 

@@ -15,7 +15,7 @@ from ci_bench.suites.command import INSTRUCTIONS
 from ci_bench.suites.command.counting import NotCounted, count, read_callgrind, read_perf
 from ci_bench.suites.command.options import Counting, parse
 from ci_bench.suites.command.process import Place
-from ci_bench.suites.contract import find_metrics
+from ci_bench.suites.registry import find_metrics
 
 ENTRY = {"name": "work", "command": ["true"]}
 

@@ -7,10 +7,11 @@ import sys
 import pytest
 
 from ci_bench.errors import BadConfig
-from ci_bench.suites.contract import Cache, StageKind, find_suite
+from ci_bench.suites.contract import Cache, StageKind
 from ci_bench.suites.fastrnns.options import honoured, parse_job
 from ci_bench.suites.fastrnns.plan import SUITE
 from ci_bench.suites.fastrnns.variants import GROUPS, REFERENCES, VARIANTS, Form, Task, compiled_form, reference_of
+from ci_bench.suites.registry import find_suite
 
 ORIGINAL = [
     "cudnn",

@@ -11,7 +11,7 @@ from functions_builders import context
 
 from ci_bench.configuration.config import load_config
 from ci_bench.records.results import Outcome
-from ci_bench.suites.contract import find_suite
+from ci_bench.suites.registry import find_suite
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "kernels"
 

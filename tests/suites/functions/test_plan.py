@@ -4,9 +4,10 @@ import pytest
 from functions_builders import ids, plan, write
 
 from ci_bench.errors import BadConfig
-from ci_bench.suites.contract import StageKind, find_suite, plans_from_tree
+from ci_bench.suites.contract import StageKind
 from ci_bench.suites.functions.grids import as_json, label_of
 from ci_bench.suites.functions.plan import Functions, must_be_imported
+from ci_bench.suites.registry import find_suite, plans_from_tree
 
 ATTENTION = """
     @ci_bench.benchmark(shapes=[(1024, 64), (4096, 128)], dtype=["fp32", "bf16"])

@@ -14,9 +14,9 @@ from transformers_builders import agrees as transformers_agrees
 from transformers_builders import tiny
 
 from ci_bench.records.results import Outcome
-from ci_bench.suites.contract import BUILT_IN
 from ci_bench.suites.fastrnns import run as fastrnns_run
 from ci_bench.suites.functions import run as functions_run
+from ci_bench.suites.registry import BUILT_IN
 from ci_bench.suites.transformers import steps
 from ci_bench.suites.transformers.parts import make_parts
 from ci_bench.suites.transformers.run import open_program

@@ -13,7 +13,7 @@ from ci_bench.errors import BadConfig
 from ci_bench.judge.times.metrics import by_count
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.metrics import MetricKind
-from ci_bench.suites.contract import find_metrics, find_suite
+from ci_bench.suites.registry import find_metrics, find_suite
 from ci_bench.suites.shared.worker.coverage import LABEL, read_events
 
 pytestmark = pytest.mark.engine

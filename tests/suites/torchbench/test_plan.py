@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from ci_bench.errors import BadConfig
-from ci_bench.suites.contract import Cache, SizeLimits, StageKind, find_suite
+from ci_bench.suites.contract import Cache, SizeLimits, StageKind
+from ci_bench.suites.registry import find_suite
 from ci_bench.suites.torchbench.catalogue import ZOO
 from ci_bench.suites.torchbench.options import Precision, parse
 from ci_bench.suites.torchbench.plan import SUITE

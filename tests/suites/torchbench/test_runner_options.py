@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 from torchbench_builders import FIXTURES
 
-from ci_bench.suites.contract import find_metrics
+from ci_bench.suites.registry import find_metrics
 from ci_bench.suites.shared.planning.arms import Experiment
 
 ROOT = FIXTURES.parents[1]

@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from ci_bench.errors import BadConfig
-from ci_bench.suites.contract import Cache, StageKind, find_suite
+from ci_bench.suites.contract import Cache, StageKind
+from ci_bench.suites.registry import find_suite
 from ci_bench.suites.training_loss.options import Options, Precision, parse
 from ci_bench.suites.training_loss.plan import SUITE
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from ci_bench.errors import BadConfig
-from ci_bench.suites.contract import Cache, StageKind, find_suite
+from ci_bench.suites.contract import Cache, StageKind
+from ci_bench.suites.registry import find_suite
 from ci_bench.suites.transformers.options import Candidate, Mode, Options, Way, candidate_from, parse
 from ci_bench.suites.transformers.plan import SUITE
 

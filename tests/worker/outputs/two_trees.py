@@ -23,7 +23,8 @@ from ci_bench.runner.beside import OutputsOptions
 from ci_bench.runner.ledger import Ledger
 from ci_bench.runner.recording import results_of
 from ci_bench.runner.runner import Runner
-from ci_bench.suites.contract import Stage, StageKind, find_suite
+from ci_bench.suites.contract import Stage, StageKind, Suite
+from ci_bench.suites.registry import find_suite
 
 NETS = """
     import torch
@@ -185,10 +186,13 @@ def write_tree(folder: Path, *, base: bool) -> Path:
 
 
 @dataclass(frozen=True)
-class Verified:
+class Verified(Suite):
     """A suite of which only the verification is run."""
 
     suite: Any
+
+    def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
+        return tuple(self.suite.plan(options))
 
     @property
     def name(self) -> str:
@@ -205,14 +209,14 @@ class Verified:
     def stages(self, case: Case) -> tuple[Stage, ...]:
         return tuple(one for one in self.suite.stages(case) if one.kind is StageKind.VERIFY and one.arms == case.arms)
 
-    def needs_network(self, _: Case) -> bool:
-        return False
 
-
-class Kernel:
+class Kernel(Suite):
     """A plugin of the tree."""
 
     name, worker = "own_kernel", "own_kernel"
+
+    def plan(self, _: Mapping[str, Any]) -> tuple[Case, ...]:
+        return (KERNEL_CASE,)
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
         return (Stage(kind=StageKind.VERIFY, arms=case.arms),)

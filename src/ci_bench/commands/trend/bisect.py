@@ -22,7 +22,7 @@ from ci_bench.judge.wording import percent
 from ci_bench.records.comparison import Comparison, Pair, Verdict
 from ci_bench.records.spelling import nearest
 from ci_bench.report.text import clean
-from ci_bench.suites.contract import BUILT_IN, find_metrics
+from ci_bench.suites.registry import BUILT_IN, find_metrics
 
 
 class Answer(StrEnum):

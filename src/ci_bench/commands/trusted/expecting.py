@@ -28,7 +28,7 @@ from ci_bench.records.config import Config, Machine, Policy, Rule, Severity
 from ci_bench.records.declarations import Declaration
 from ci_bench.records.results import Case, Results, WorkflowRun
 from ci_bench.runner import planning
-from ci_bench.suites.contract import plans_from_tree
+from ci_bench.suites.registry import plans_from_tree
 
 Pulls = tuple[PullRequest, ...] | NoPullRequest
 

@@ -26,7 +26,7 @@ from ci_bench.records import documents
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.config import Config
 from ci_bench.report.text import code
-from ci_bench.suites.contract import BUILT_IN
+from ci_bench.suites.registry import BUILT_IN
 
 _LIKELY = ("ci-bench.yml", "ci-bench.yaml", ".ci-bench.yml", ".ci-bench.yaml", "cibench.yml", ".github/ci-bench.yml")
 _MOST_OF_ONE_NAME = 5

@@ -11,14 +11,14 @@ from typing import Any
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.suites.command.options import Options, parse
-from ci_bench.suites.contract import Stage, StageKind
+from ci_bench.suites.contract import Stage, StageKind, Suite
 from ci_bench.suites.shared.planning.own_code import of_commands
 
 MEMORY_LAUNCHES = (0, 1)
 """Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""
 
 
-class CommandSuite:
+class CommandSuite(Suite):
     """Run a command of the user's tree, and time it or read its measurements."""
 
     name = "command"
@@ -54,10 +54,6 @@ class CommandSuite:
             return (reading,)
         peaks = tuple(Stage(kind=StageKind.RUN, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms)
         return (*peaks, Stage(kind=StageKind.TIME, arms=case.arms, launches=None))
-
-    def needs_network(self, case: Case) -> bool:  # noqa: ARG002 - nothing is prepared
-        """Never."""
-        return False
 
 
 def _due(options: Options) -> Due:

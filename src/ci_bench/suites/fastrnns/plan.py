@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from ci_bench.errors import BadConfig
 from ci_bench.records.metrics import DEVICE_TIME, STEP_PARTS, STEP_TIME
 from ci_bench.records.results import Case, Due
-from ci_bench.suites.contract import COMPILING, Cache, Stage, StageKind
+from ci_bench.suites.contract import COMPILING, Cache, Stage, StageKind, Suite
 from ci_bench.suites.fastrnns.options import CompileMode, Entry, Job, Options, honoured, parse_entry, parse_job
 from ci_bench.suites.fastrnns.variants import Form, Task, Variant, chosen, compiled_form, reference_of
 from ci_bench.suites.shared.planning.arms import INDUCTOR, Experiment, compiled_backends, listed_arms
@@ -19,7 +19,7 @@ WHOLE = (STEP_TIME.name, DEVICE_TIME.name)
 """The step as a whole: forward, backward and the zeroing of gradients. Shown, and judged by its parts."""
 
 
-class FastRnns:
+class FastRnns(Suite):
     """Run each variant next to its reference, with forward and backward timed separately."""
 
     name = "fastrnns"
@@ -64,10 +64,6 @@ class FastRnns:
             *memory,
             Stage(kind=StageKind.TIME, arms=case.arms, launches=None),
         )
-
-    def needs_network(self, case: Case) -> bool:  # noqa: ARG002 - the protocol's signature
-        """Never: all weights are drawn from the seed."""
-        return False
 
 
 SUITE = FastRnns()

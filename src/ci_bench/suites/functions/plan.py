@@ -15,7 +15,7 @@ from typing import Any
 from ci_bench.errors import BadConfig, NothingInTree
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
-from ci_bench.suites.contract import Stage, StageKind
+from ci_bench.suites.contract import Stage, StageKind, Suite
 from ci_bench.suites.functions import literal
 from ci_bench.suites.functions.bodies import digest_of
 from ci_bench.suites.functions.collecting.recognising import RECOGNISED, recognise
@@ -32,7 +32,7 @@ _PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
 @dataclass(kw_only=True, slots=True)
-class Functions:
+class Functions(Suite):
     """Every benchmark of some files, at every point of its grid. Paths are relative to `folder`, the tree's root."""
 
     name: str = "functions"
@@ -77,10 +77,6 @@ class Functions:
         if case.params.get("untimed"):
             return (replace(verify, launches=MEMORY_LAUNCHES),)
         return (verify, *memory, Stage(kind=StageKind.TIME, arms=case.arms, launches=None))
-
-    def needs_network(self, case: Case) -> bool:  # noqa: ARG002 - the protocol's signature
-        """Never."""
-        return False
 
 
 SUITE = Functions()

@@ -5,14 +5,14 @@ from typing import Any
 
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
-from ci_bench.suites.contract import Stage, StageKind
+from ci_bench.suites.contract import Stage, StageKind, Suite
 
 ARM = "eager"
 WORK = ("matmul", "dispatch", "copy")
 """Workloads: one computes, one only launches, and one only moves bytes."""
 
 
-class ReferenceKernels:
+class ReferenceKernels(Suite):
     """One case for each kind of work, with one arm."""
 
     name = "reference_kernels"
@@ -37,10 +37,6 @@ class ReferenceKernels:
     def stages(self, case: Case) -> tuple[Stage, ...]:
         """Time in every launch; no other stage."""
         return (Stage(kind=StageKind.TIME, arms=case.arms, launches=None),)
-
-    def needs_network(self, case: Case) -> bool:  # noqa: ARG002 - nothing of it ever does
-        """Never."""
-        return False
 
 
 SUITE = ReferenceKernels()

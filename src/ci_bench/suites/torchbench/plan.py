@@ -18,7 +18,7 @@ from ci_bench.records.documents import read_results
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.records.spelling import nearest
-from ci_bench.suites.contract import COMPILING, Cache, Stage, StageKind
+from ci_bench.suites.contract import COMPILING, Cache, Stage, StageKind, Suite
 from ci_bench.suites.shared.planning.arms import (
     MAKE_FILES,
     PACKAGE,
@@ -157,7 +157,7 @@ NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 SETTINGS = frozenset(one.name for one in fields(Settings))
 
 
-class TorchBench:
+class TorchBench(Suite):
     """Run the models of a zoo eagerly and compiled."""
 
     name = "torchbench"

@@ -8,7 +8,7 @@ from ci_bench.errors import BadConfig
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.records.spelling import meant
-from ci_bench.suites.contract import COMPILING, Cache, HubModel, Stage, StageKind
+from ci_bench.suites.contract import COMPILING, Cache, HubModel, Stage, StageKind, Suite
 from ci_bench.suites.shared.planning.arms import Experiment, compiled_backends, listed_arms
 from ci_bench.suites.shared.planning.layouts import (
     LAYOUTS,
@@ -42,7 +42,7 @@ MEMORY_LAUNCHES = (0, 1)
 """Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""
 
 
-class TrainingLoss:
+class TrainingLoss(Suite):
     """Train the same model on the same data eagerly and compiled."""
 
     name = "training_loss"

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from ci_bench.errors import BadConfig
 from ci_bench.records.metrics import STEP_PARTS, STEP_TIME
 from ci_bench.records.results import Case, Due
-from ci_bench.suites.contract import COMPILING, Cache, HubModel, Stage, StageKind
+from ci_bench.suites.contract import COMPILING, Cache, HubModel, Stage, StageKind, Suite
 from ci_bench.suites.shared.planning.arms import MAKE_FILES, CompiledArm, Experiment, arguments_of, arm_faults, check_arms
 from ci_bench.suites.shared.planning.layouts import IMPORTED, counts_of, shared_models, shared_stages
 from ci_bench.suites.shared.planning.sizes import VARIES, Axis, DynamicShapes, Size, check_dynamic, limits_of
@@ -52,7 +52,7 @@ TRAINING_CHECKS = ("finite_loss", "gradients", "updates_weights")
 OUTPUT_CHECKS = ("finite_output", TIMED_AGREES)
 
 
-class Transformers:
+class Transformers(Suite):
     """Run models of transformers eagerly and translated."""
 
     name = "transformers"

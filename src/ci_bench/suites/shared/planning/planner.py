@@ -15,6 +15,7 @@ from typing import Any
 from ci_bench.errors import BadConfig, NothingInTree
 from ci_bench.records.results import Case
 from ci_bench.suites.contract import Stage, Suite
+from ci_bench.suites.registry import INHERIT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,9 +57,10 @@ class Answer:
 def answer(request: Request) -> Answer:
     """Import the suite and ask it. The caller reports its exceptions, except `BadConfig`."""
     module, _, attribute = request.target.partition(":")
-    suite: Suite = getattr(import_module(module), attribute)
-    form = getattr(suite, "options_schema", {"type": "object"})
-    about = Answer(worker=suite.worker, preload=tuple(suite.preload), options_schema=form)
+    suite = getattr(import_module(module), attribute)
+    if not isinstance(suite, Suite):
+        raise TypeError(f"{request.target} is no Suite; {INHERIT}")
+    about = Answer(worker=suite.worker, preload=tuple(suite.preload), options_schema=dict(suite.options_schema))
     if request.entry is None:
         return about
     try:
