@@ -20,6 +20,8 @@ CHANGED, UNCHANGED = "training_loss/", "torchbench/"
 FAULTS = "slow,leak,loss"
 TRAINING = {
     "name": "training",
+    "model": {"factory": "ci_bench.suites.training_loss.planted:Classifier"},
+    "loss": "torch.nn.functional:cross_entropy",
     "backend": "ci_bench.suites.training_loss.planted:backend",
     "num_samples": 320,
     "max_length": 32,
@@ -27,7 +29,7 @@ TRAINING = {
     "evaluation": False,
 }
 MODEL = {"models": ["mlp"], "mode": "inference", "backend": "aot_eager"}
-LAUNCHES = 3
+LAUNCHES = 2
 POLICY = Policy(
     default_threshold=0.3, thresholds={"step_time": 0.3, "peak_anonymous": 0.1, "peak_allocated": 0.1, "peak_reserved": 0.1}
 )
@@ -47,7 +49,14 @@ def selftest_config(device: str) -> Config:
     """Return a small, quick configuration: a training that gets the faults, and a model that does not."""
     entries = (SuiteEntry(suite="training_loss", options=TRAINING), SuiteEntry(suite="torchbench", options=MODEL))
     run = RunOptions(
-        device=device, threads=1, sampling=Sampling.FIXED, launches=LAUNCHES, blocks=5, warmup_s=1.0, stage_timeout_s=300.0
+        device=device,
+        threads=1,
+        sampling=Sampling.FIXED,
+        launches=LAUNCHES,
+        blocks=5,
+        warmup_s=0.5,
+        compile_budget_s=0.0,
+        stage_timeout_s=300.0,
     )
     return Config(entries=entries, run=run, policy=POLICY)
 
