@@ -327,6 +327,71 @@ def test_modules_are_subjects_in_one_order(rule) -> None:
     assert rule({module: path.read_text() for module, path in MODULES.items()}) == []
 
 
+DOOR = {"ci_bench", "ci_bench.cli", "ci_bench.errors"}
+"""The only modules outside of the folders."""
+SPLIT = {"judge", "suites"}
+"""Folders whose own folders are rooms, too."""
+LATE = {"ci_bench.commands.judging", "ci_bench.commands.sides"}
+"""Commands' modules that import in functions: the page is drawn by a copy of the process, and our documents need no format."""
+
+
+def room(module: str) -> str:
+    """The folder that a module is in; of the split ones, the inner one."""
+    names = module.split(".")[1:-1]
+    return ".".join(names[:2] if names[:1] and names[0] in SPLIT else names[:1])
+
+
+def rooms(sources: dict[str, str]) -> dict[str, set[str]]:
+    """The rooms that the modules of each room import. What lies in a split folder itself is its door, and no room."""
+    found: dict[str, set[str]] = {}
+    for module, names in imported(sources).items():
+        found.setdefault(room(module), set()).update({room(name) for name in names} - {room(module)})
+    return {name: others - {"", *SPLIT} for name, others in found.items() if name not in {"", *SPLIT}}
+
+
+def circles_of_rooms(sources: dict[str, str]) -> list[str]:
+    """A way from a folder back to itself, if there is one."""
+    try:
+        TopologicalSorter(rooms(sources)).prepare()
+    except CycleError as error:
+        return [" -> ".join(error.args[1])]
+    return []
+
+
+def late(module: str, source: str) -> list[str]:
+    """Our own modules that a command's module imports in a function."""
+    if part(module) != "commands" or module in LATE:
+        return []
+    return [
+        f"{module} imports {name} in a function"
+        for name, on_load in imports(source)
+        if not on_load and name.startswith("ci_bench.")
+    ]
+
+
+def test_nothing_but_the_door_lies_outside_of_the_folders() -> None:
+    assert {module for module in MODULES if "." not in module.removeprefix("ci_bench.")} - DOOR == {
+        module for module, path in MODULES.items() if path.name == "__init__.py" and module.count(".") == 1
+    }
+
+
+def test_folders_import_in_one_order() -> None:
+    assert circles_of_rooms({module: path.read_text() for module, path in MODULES.items()}) == []
+
+
+def test_a_planted_circle_of_folders_is_seen() -> None:
+    sources = {"ci_bench.a.x": "import ci_bench.b.y", "ci_bench.b.y": "", "ci_bench.b.z": "", "ci_bench.a.w": ""}
+    assert circles_of_rooms(sources) == []
+    (found,) = circles_of_rooms({**sources, "ci_bench.b.z": "def f():\n    import ci_bench.a.w"})
+    assert {*found.split(" -> ")} == {"a", "b"}
+
+
+def test_commands_import_at_the_top() -> None:
+    assert [complaint for module, path in MODULES.items() for complaint in late(module, path.read_text())] == []
+    (found,) = late("ci_bench.commands.gate", "def f():\n    from ci_bench.judge import compare")
+    assert "imports ci_bench.judge.compare in a function" in found
+
+
 @pytest.mark.parametrize(
     "back",
     ["from a import x", "def f():\n    from a import x", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import a"],
@@ -375,7 +440,7 @@ PLANTED = [
     (astray, "ci_bench.runner.runner", "from ci_bench.commands import reading", "imports ci_bench.commands.reading"),
     (astray, "ci_bench.github.client", "from ci_bench.records.results import Case", "imports ci_bench.records.results.Case"),
     (astray, "ci_bench.diagnostics.doctor", "def f():\n    import torch.cuda", "imports torch"),
-    (astray, "ci_bench.commands.pipeline", 'def f():\n    import_module("transformers")', "imports transformers"),
+    (astray, "ci_bench.runner.runner", 'def f():\n    import_module("transformers")', "imports transformers"),
     (astray, "ci_bench.worker.probe", "import pynvml", "imports pynvml when it is loaded"),
     (
         astray,
@@ -425,13 +490,13 @@ ALLOWED = [
     (astray, "ci_bench.worker.probe", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
     (astray, "ci_bench.suites.training_loss.run", "import torch"),
     (astray, "ci_bench.diagnostics.doctor", "from ci_bench.processes.launch import Launcher"),
-    (astray, "ci_bench.commands.pipeline", "from ci_bench import __version__"),
-    (astray, "ci_bench.cli", "from ci_bench.commands.pipeline import judge"),
+    (astray, "ci_bench.runner.runner", "from ci_bench import __version__"),
+    (astray, "ci_bench.cli", "from ci_bench.commands.judging import judge"),
     (astray, "ci_bench.github.client", "import requests"),
     (astray, "ci_bench.host.gpus.nvidia", "def f():\n    import pynvml"),
     (tied_to_a_vendor, "ci_bench.host.gpus.nvidia", 'def f():\n    import pynvml\n    return "hw_slowdown"'),
     (tied_to_a_vendor, "ci_bench.host.health", "from ci_bench.host.gpus.protocol import Cause"),
-    (impure, "ci_bench.commands.pipeline", "import os"),
+    (impure, "ci_bench.commands.judging", "import os"),
     (unsettled, "ci_bench.worker.worker", "import os\nos.environ.update({})"),
     (unsettled, "ci_bench.commands.reading", "def f(settings):\n    return settings.environ"),
     (printing, "ci_bench.report.terminal", "def f(console):\n    console.print()"),
