@@ -437,7 +437,7 @@ PLANTED = [
     (astray, "ci_bench.report.text", "class A:\n    from ci_bench import judge", "imports ci_bench.judge"),
     (astray, "ci_bench.runner.runner", "def f():\n    from ci_bench.cli import main", "imports ci_bench.cli.main"),
     (astray, "ci_bench.diagnostics.doctor", "from ci_bench import cli", "imports ci_bench.cli"),
-    (astray, "ci_bench.runner.runner", "from ci_bench.commands import reading", "imports ci_bench.commands.reading"),
+    (astray, "ci_bench.runner.runner", "from ci_bench.commands import compare", "imports ci_bench.commands.compare"),
     (astray, "ci_bench.github.client", "from ci_bench.records.results import Case", "imports ci_bench.records.results.Case"),
     (astray, "ci_bench.diagnostics.doctor", "def f():\n    import torch.cuda", "imports torch"),
     (astray, "ci_bench.runner.runner", 'def f():\n    import_module("transformers")', "imports transformers"),
@@ -467,7 +467,7 @@ PLANTED = [
     (impure, "ci_bench.report.markdown", "from pathlib import Path", "imports pathlib.Path"),
     (impure, "ci_bench.judge.compare", 'def f():\n    return open("x")', "calls open"),
     (impure, "ci_bench.report.progress", 'def f(path):\n    path.write_text("x")', "calls write_text"),
-    (unsettled, "ci_bench.commands.reading", "import argparse", "reads argparse"),
+    (unsettled, "ci_bench.commands.compare", "import argparse", "reads argparse"),
     (unsettled, "ci_bench.runner.runner", "import os\ndef f():\n    return os.environ.get('A')", "reads os.environ"),
     (printing, "ci_bench.worker.worker", 'def f():\n    print("x")', "prints in line 2"),
     (oversized, "ci_bench.cli", "\n" * 551, "has 551 lines"),
@@ -498,7 +498,7 @@ ALLOWED = [
     (tied_to_a_vendor, "ci_bench.host.health", "from ci_bench.host.gpus.protocol import Cause"),
     (impure, "ci_bench.commands.judging", "import os"),
     (unsettled, "ci_bench.worker.worker", "import os\nos.environ.update({})"),
-    (unsettled, "ci_bench.commands.reading", "def f(settings):\n    return settings.environ"),
+    (unsettled, "ci_bench.commands.compare", "def f(settings):\n    return settings.environ"),
     (printing, "ci_bench.report.terminal", "def f(console):\n    console.print()"),
 ]
 

@@ -17,9 +17,10 @@ from ci_bench.checkouts.bundled import Sources
 from ci_bench.cli import main
 from ci_bench.command_line.settings import Measuring
 from ci_bench.commands import lease
-from ci_bench.commands.fleet import _limits, check_budgets, lease_command, open_engine
+from ci_bench.commands.fleet import _limits, lease_command, open_engine
+from ci_bench.commands.fleet_hook import check_budgets
 from ci_bench.commands.lease import read_lease
-from ci_bench.commands.preparing import setup
+from ci_bench.commands.setup import setup
 from ci_bench.errors import BadInput, CannotWrite, ExitCode, NotPrepared
 from ci_bench.fleet.coordinator import Limits
 from ci_bench.fleet.journal import FileJournal

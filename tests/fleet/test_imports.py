@@ -15,7 +15,7 @@ def loaded(act: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "act",
-    ["import ci_bench.commands.measuring", "import ci_bench.cli, ci_bench.commands.dispatch", "import ci_bench.commands.fleet"],
+    ["import ci_bench.commands.gate", "import ci_bench.commands.run", "import ci_bench.cli, ci_bench.commands.dispatch"],
 )
 def test_no_command_loads_a_fleet_before_it_is_asked_for(act: str) -> None:
     assert loaded(act) == []

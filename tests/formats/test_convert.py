@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ci_bench.commands.converting import convert
 from records_builders import MEASURED, RESULTS
 
 from ci_bench.command_line.settings import Converting
-from ci_bench.commands import converting
+from ci_bench.commands import convert as convert_module
+from ci_bench.commands.convert import _exporters, convert
 from ci_bench.errors import BadInput
 from ci_bench.formats import catalogue
 from ci_bench.formats.exporting import Written
@@ -107,7 +107,7 @@ def test_a_broken_results_document_is_refused_as_such(results) -> None:
 
 def test_several_files_go_into_a_folder(results, tmp_path, capsys, monkeypatch) -> None:
     files = {"a.csv": Written(text="one\n"), "b.csv": Written(text="two\n", left_out=("rates",))}
-    monkeypatch.setattr(converting, "_exporters", lambda: {"tables": lambda _: files})
+    monkeypatch.setattr(convert_module, "_exporters", lambda: {"tables": lambda _: files})
     with pytest.raises(BadInput, match="--to tables writes 2 files; name a folder for them with --output"):
         run(results, "tables")
     assert run(results, "tables", output=tmp_path / "out") == 0
@@ -115,7 +115,7 @@ def test_several_files_go_into_a_folder(results, tmp_path, capsys, monkeypatch) 
     assert "left out, since tables cannot hold it: rates" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("to", sorted(converting._exporters()))
+@pytest.mark.parametrize("to", sorted(_exporters()))
 def test_a_suites_own_format_copes_with_results_of_another_suite(results, to, tmp_path, capsys) -> None:
     """It says that there is nothing for it, or writes what holds for every suite; it does not break."""
     try:
@@ -128,4 +128,4 @@ def test_a_suites_own_format_copes_with_results_of_another_suite(results, to, tm
 def test_each_suite_declares_the_forms_that_are_its_own():
     exporters = find_exporters()
     assert {"dynamo-csv", "fastrnns-table", "transformers-log", "userbenchmark"} <= {*exporters}
-    assert all(converting._exporters()[name] is not None for name in exporters)
+    assert all(_exporters()[name] is not None for name in exporters)

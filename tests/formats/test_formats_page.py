@@ -4,8 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from ci_bench.commands.converting import _exporters
-
+from ci_bench.commands.convert import _exporters
 from ci_bench.formats import catalogue
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "formats.md").read_text()

@@ -27,8 +27,8 @@ PARSERS = re.compile(
 LAST = re.compile(r"load|decode|parse|reader|Reader|ZipFile|open|compose|compress|from|eval|unpack|Parser")
 
 FED = {
-    "config.py": "config",
-    "commands/inputs.py": "why there is no baseline",
+    "configuration/config.py": "config",
+    "commands/baseline_files.py": "why there is no baseline",
     "host/lock.py": "lock of a device",
     "processes/protocol.py": "worker's answers",
     "formats/catalogue.py": "format auto",
@@ -44,7 +44,7 @@ FED = {
     "github/context.py": "GitHub's event",
     "github/http.py": "GitHub's answer",
     "records/documents.py": "results",
-    "resuming.py": "run to resume",
+    "runner/resuming.py": "run to resume",
     "starting/survey.py": "repository",
     "suites/functions/literal.py": "benchmarks",
 }
@@ -69,7 +69,7 @@ BY_INVITATION = {
     "worker/comparing.py": "tensors that a worker of the measured code kept, or a baseline's that the command line names; "
     "hostile ones are in tests/worker/outputs",
     "worker/ranks.py": "words of ranks to each other and to their supervisor, a process of the same worker that runs the measured "
-    "code: one that dies of them is a worker that crashed (tests/worker/test_ranks.py)",
+    "code: one that dies of them is a worker that crashed (tests/processes/test_ranks.py)",
     "checkouts/bundled.py": "the manifest of a bundle whose SHA-256 and commit the coordinator handed out; hostile ones are in "
     "tests/checkouts/test_bundled.py",
     "checkouts/bytecode.py": "compiled modules, by a process of its own that runs none of them and whose end is an answer as well; hostile "
@@ -79,7 +79,7 @@ BY_INVITATION = {
     "checkouts/seals.py": "what installers noted of packages before head ran",
     "checkouts/overlap.py": "the answer of a side's own interpreter, about the code that is measured",
     "suites/shared/worker/experiments.py": "what a worker of the same side and case noted beside the package that it compiled, whose code is run",
-    "plugins.py": "the answer of a suite in the measured tree, whose code has just been run",
+    "configuration/plugins.py": "the answer of a suite in the measured tree, whose code has just been run",
     "suites/torchbench/runner_tables.py": "a table that the configuration names by its path",
     "suites/torchbench/tables.py": "likewise",
     "suites/transformers/catalog.py": "the model's folder that the configuration names, whose weights are loaded",

@@ -327,7 +327,7 @@ def test_a_judge_that_breaks_fails_the_check(fake, job, flags, tmp_path, monkeyp
     job("workflow_run", FORKS)
     fake.state.add_pull(7, HEAD, fork=True)
     leave(fake, both(tmp_path))
-    monkeypatch.setattr("ci_bench.commands.pipeline.judge", breaks)
+    monkeypatch.setattr("ci_bench.commands.trusted.judging.judge", breaks)
     assert publish(flags()) == ExitCode.MEASURING_FAILED
     assert "judging these results broke: ZeroDivisionError" in comment(fake)
 

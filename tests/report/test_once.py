@@ -11,12 +11,12 @@ from report_builders import case, comparison, fail, pair
 
 from ci_bench.records.comparison import CaseComparison, Comparison, Pair, RunVerdict, Verdict
 from ci_bench.records.config import Rule
+from ci_bench.records.labels import WORST_FIRST
 from ci_bench.report.averages import averages
 from ci_bench.report.groups import groups
 from ci_bench.report.next_step import next_step
 from ci_bench.report.once import once
 from ci_bench.report.rows import labels, main_rows, worst_pairs
-from ci_bench.report.words import WORST_FIRST
 
 
 def run() -> Comparison:

@@ -5,13 +5,13 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from ci_bench.commands.rendering import _saver
 from report_builders import ENDINGS, regressed
 from report_documents import DIVERGES, STEPS, paired
 from test_hostile import poisoned
 from test_html_page import parsed
 
 from ci_bench.commands.judging import material
+from ci_bench.commands.report import _saver
 from ci_bench.report.charts.values import Material
 from ci_bench.report.plots import PALETTE, figures
 

@@ -20,6 +20,7 @@ from report_builders import (
 
 from ci_bench.records.comparison import AccuracyParity, Interval, Parity, Verdict
 from ci_bench.records.config import DEFAULT_SEVERITIES, Rule, Severity
+from ci_bench.records.labels import WORST_FIRST
 from ci_bench.records.outputs import Sameness
 from ci_bench.records.results import Better, Check, Outcome, Status, Unit
 from ci_bench.report import words
@@ -92,8 +93,8 @@ def test_distance_stands_beside_its_limit() -> None:
 
 
 def test_every_verdict_has_a_mood() -> None:
-    assert set(words.WORST_FIRST) == set(Verdict)
-    assert [words.mood(verdict) for verdict in words.WORST_FIRST] == sorted(map(words.mood, Verdict))
+    assert set(WORST_FIRST) == set(Verdict)
+    assert [words.mood(verdict) for verdict in WORST_FIRST] == sorted(map(words.mood, Verdict))
 
 
 @pytest.mark.parametrize(

@@ -281,7 +281,7 @@ def test_a_mode_that_asks_for_cuda_graphs_on_a_cpu_is_told(modes, device, told):
 
 def test_planning_arms_needs_no_torch():
     script = (
-        "import sys; from ci_bench.suites.contract import find_suite\n"
+        "import sys; from ci_bench.suites.registry import find_suite\n"
         f"for name, entry in {ENTRIES!r}.items(): find_suite(name).plan({{**entry, 'arms': {LISTED!r}}})\n"
         "assert 'torch' not in sys.modules"
     )

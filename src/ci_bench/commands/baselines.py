@@ -11,7 +11,7 @@ from ci_bench.checkouts.seals import Seal
 from ci_bench.checkouts.sides import Side
 from ci_bench.command_line.settings import Measuring
 from ci_bench.commands.baseline_files import read_baseline
-from ci_bench.commands.fleet import bundle_sides, check_budgets, check_cage
+from ci_bench.commands.fleet_hook import bundle_sides, check_fleet
 from ci_bench.commands.inputs import results_path
 from ci_bench.commands.judging import Baseline
 from ci_bench.commands.measuring import Measurement, caller
@@ -44,8 +44,7 @@ def choose_baseline(settings: Measuring, config: Config) -> BaselineChoice:
 
     Raises `BadInput` if flags contradict it, where a word is misspelt, and where nothing is there and that fails the run.
     """
-    check_budgets(settings)
-    check_cage(settings, config)
+    check_fleet(settings, config)
     named = settings.baseline or config.baseline or (PAIRED if settings.prepared or settings.fleet else None)
     if settings.fleet is not None and named != PAIRED:
         raise BadInput(

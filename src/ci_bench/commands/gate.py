@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ci_bench.command_line.settings import Measuring
 from ci_bench.commands.baselines import choose_baseline, open_baseline
-from ci_bench.commands.fleet import alone, measure_on_fleet
+from ci_bench.commands.fleet_hook import alone, measure_on_fleet
 from ci_bench.commands.inputs import command_again, noise_folder
 from ci_bench.commands.judging import judge, paired_with
 from ci_bench.commands.keeping import keep_calibration, learn, require_teachable, save_baseline

@@ -12,13 +12,14 @@ from gpu_subjects import absent
 from other_vendor import UUID, Acme, AcmeSmi
 
 from ci_bench.diagnostics import doctor
+from ci_bench.host import devices
 from ci_bench.host.gpus import vendors
 from ci_bench.host.gpus.nvidia import Nvidia
 from ci_bench.host.gpus.protocol import Card, Cards, GpuUnreachable
 from ci_bench.host.lock import cpu_key, device_key, gpu_key
 from ci_bench.host.monitor import Host, open_monitor
 from ci_bench.records.results import Environment
-from ci_bench.worker import context, devices, probe
+from ci_bench.worker import context, probe
 
 OURS, STRANGER = 4000, 9999
 

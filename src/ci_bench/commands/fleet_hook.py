@@ -1,0 +1,64 @@
+"""A gate's way to a fleet, whose modules are loaded only where `--fleet` asks for one."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from typing import Any
+
+from ci_bench.checkouts.bundled import Sources
+from ci_bench.checkouts.sides import Side
+from ci_bench.command_line.settings import Measuring
+from ci_bench.commands.measuring import Measurement
+from ci_bench.errors import BadInput
+from ci_bench.records.config import Config
+from ci_bench.records.results import Results, SideName
+from ci_bench.runner.noise_floor import NoiseFolder
+
+
+def check_fleet(settings: Measuring, config: Config) -> None:
+    """Check the flags of a fleet. Raises `BadInput`: an ignored budget or image would be worse than none."""
+    check_budgets(settings)
+    if settings.fleet is not None or settings.image is not None:
+        _fleet().check_cage(settings, config)
+
+
+def check_budgets(settings: Measuring) -> None:
+    """Check that a budget of a fleet can be kept. Raises `BadInput`."""
+    amounts = {"--gpu-seconds": settings.gpu_seconds, "--max-cost": settings.max_cost, "--price": settings.price}
+    given = [flag for flag, amount in amounts.items() if amount is not None]
+    if given and settings.fleet is None:
+        raise BadInput(f"{given[0]} limits the leases of a fleet: add --fleet ENGINE, or limit the time with --budget")
+    for flag, amount in amounts.items():
+        if amount is not None and not (0 < amount < float("inf")):
+            raise BadInput(f"{flag} {amount:g}: an amount above 0")
+    if (settings.max_cost is None) != (settings.price is None):
+        raise BadInput("--max-cost AMOUNT and --price AMOUNT (of an hour of a slot) belong together")
+
+
+def alone(settings: Measuring) -> AbstractContextManager[None]:
+    """Hold the output folder of a gate on a fleet; without a fleet nothing is held."""
+    held: AbstractContextManager[None] = nullcontext() if settings.fleet is None else _fleet().alone(settings)
+    return held
+
+
+def bundle_sides(config: Config, settings: Measuring) -> tuple[Sequence[Side], Sources]:
+    """Return both sides by their commits, and the git bundle for nodes, as `commands.fleet.bundle_sides`."""
+    sides: tuple[Sequence[Side], Sources] = _fleet().bundle_sides(config, settings)
+    return sides
+
+
+def measure_on_fleet(
+    measurement: Measurement,
+    settings: Measuring,
+    sides: Sequence[Side],
+    noise: NoiseFolder | None,
+    *,
+    sources: Sources | None,
+) -> Mapping[SideName, Results]:
+    """Measure in leases, as `commands.fleet.measure_on_fleet`."""
+    results: Mapping[SideName, Results] = _fleet().measure_on_fleet(measurement, settings, sides, noise, sources=sources)
+    return results
+
+
+def _fleet() -> Any:
+    return import_module("ci_bench.commands.fleet")
