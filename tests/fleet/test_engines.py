@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from ci_bench.checkouts import paired
 from ci_bench.checkouts.bundled import Sources
 from ci_bench.cli import main
 from ci_bench.command_line.settings import Measuring
@@ -244,7 +243,7 @@ def test_a_set_up_ends_with_the_lease_that_started_it_and_otherwise_with_nobody(
         ctypes.CDLL(None).prctl(PR_GET_PDEATHSIG, ctypes.byref(found))
         raise NotPrepared(f"by signal {found.value}")
 
-    monkeypatch.setattr(paired, "prepare_sides", prepare_sides)
+    monkeypatch.setattr("ci_bench.commands.setup.prepare_sides", prepare_sides)
     monkeypatch.chdir(tmp_path)
     made = Measuring(environ={STARTER: starter} if starter else {}, here=tmp_path, prepared=tmp_path)
     with pytest.raises(NotPrepared, match=f"by signal {int(signal.SIGTERM) if starter else 0}"):

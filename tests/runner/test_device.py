@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 
-from ci_bench.host import lock
 from ci_bench.host.gpus import vendors
 from ci_bench.host.gpus.nvidia import Nvidia
 from ci_bench.host.gpus.protocol import Card
@@ -35,7 +34,7 @@ def held(monkeypatch):
         yield
         locks.remove((key, str(folder)))
 
-    monkeypatch.setattr(lock, "device_lock", hold)
+    monkeypatch.setattr("ci_bench.runner.device.device_lock", hold)
     return locks
 
 
