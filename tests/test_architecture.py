@@ -331,8 +331,8 @@ DOOR = {"ci_bench", "ci_bench.cli", "ci_bench.errors"}
 """The only modules outside of the folders."""
 SPLIT = {"judge", "suites"}
 """Folders whose own folders are rooms, too."""
-LATE = {"ci_bench.commands.judging", "ci_bench.commands.sides"}
-"""Commands' modules that import in functions: the page is drawn by a copy of the process, and our documents need no format."""
+LATE = {"ci_bench.commands.fleet_hook", "ci_bench.commands.judging", "ci_bench.commands.sides"}
+"""Commands that import in functions: a fleet, the page (drawn by a copy of the process), other tools' formats."""
 
 
 def room(module: str) -> str:

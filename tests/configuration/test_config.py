@@ -172,6 +172,16 @@ def test_a_small_file_leaves_everything_else_at_its_default(tmp_path: Path) -> N
     assert (config.run, config.entries) == (RunOptions(), (SuiteEntry(suite="training_loss", options={}),))
 
 
+def test_threads_need_no_file(tmp_path: Path) -> None:
+    """The same benchmark, named on the command line and in a file of four lines."""
+    (tmp_path / "b.py").touch()
+    named = load_config(None, benchmarks=["b.py"])
+    written = load("schema_version: 1\nsuites: {functions: [{path: b.py}]}\n", tmp_path)
+    assert (named.run.threads, written.run.threads) == (1, 1)
+    cores = load("schema_version: 1\nrun: {threads: null}\nsuites: {functions: [{path: b.py}]}\n", tmp_path)
+    assert cores.run.threads is None
+
+
 def test_flags_win_over_the_file(tmp_path: Path) -> None:
     text = MINIMAL + "run: {device: cpu, launches: 9, budget_s: 5, blocks: 2}\n"
     given_flags = Overrides(device="cuda:0", launches=1, budget_s=60, stage_timeout_s=30, threads=4)

@@ -71,7 +71,7 @@ def test_the_plan_is_listed_without_measuring(ci_bench, tmp_path, monkeypatch) -
     monkeypatch.chdir(tmp_path)
     code, out, _ = ci_bench("list", "--config", "quickstart")
     assert code == 0
-    assert "training_loss/reviews[backend=aot_eager,precision=fp32]" in out
+    assert "training_loss/reviews[backend=aot_eager,precision=fp32]\n    arms: eager (reference), aot_eager\n" in out
     assert list(tmp_path.iterdir()) == []
 
 
@@ -91,7 +91,7 @@ def test_a_whole_id_is_that_case_alone_and_each_filter_says_how_many_it_fits(ci_
     assert "fake/one_more\n" in out
     assert "--filter ake/one: 2 of 3 cases\n--filter fake/three: 0 of 3 cases" in err
     _, out, _ = ci_bench("list", "--filter", "fake/one", "--filter", "tw")
-    assert "2 case(s)" in out
+    assert "2 cases on device" in out
 
 
 def test_a_reproduce_line_measures_its_case_alone(ci_bench, plugin, configure, tmp_path) -> None:

@@ -219,6 +219,16 @@ def test_a_removed_case_offers_its_new_name():
     assert "is it now `zwei`?" in judgement.headline
 
 
+def test_a_rename_of_all_benchmarks_leads_the_headline():
+    two, three = (
+        replace(result(metric(sampled(1.0)), id=f"functions/{name}"), case=case_of(name, shape=[32])) for name in ("two", "zwei")
+    )
+    gone = replace(two, status=Status.SKIPPED, metrics=())
+    judgement = judged(results(three), results(gone), mode=BaselineMode.PAIRED).judgement
+    assert judgement.headline == "Failed: `two` is gone: base has it, and head does not; is it now `zwei`?"
+    assert {one.rule for one in judgement.findings} >= {Rule.CASE_REMOVED, Rule.BASELINE_MISSING}
+
+
 def test_all_benchmarks_are_new():
     judgement = judged(results(result(metric(sampled(1.0)))), results(), mode=BaselineMode.PAIRED).judgement
     assert (judgement.verdict, judgement.exit_code, judgement.met) == (RunVerdict.UNDECIDED, 1, False)

@@ -58,6 +58,13 @@ TAKES = {
             "a threshold (policy.thresholds) of about 4.2 % could be decided, or stop other work on this machine"
         ),
     ),
+    "no threshold that anybody sets": (
+        [case(pair(resolvable=0.03), pair(resolvable=256.0))],
+        (
+            "2 of 2 metrics undecided (a): more launches would not decide them here: too noisy, or too close to the threshold; "
+            "stop other work on this machine"
+        ),
+    ),
     "many cases": (
         [case(pair(needed=5), name=f"s/{number}", launch_s=None) for number in range(5)],
         "5 of 5 metrics undecided (0, 1, 2, 2 more cases): about 1 more launch would decide them",

@@ -146,3 +146,13 @@ def test_the_next_step_of_open_metrics_is_the_number_of_launches_that_decides_th
 
     hopeless = tuple(replace(case, pairs=tuple(replace(pair, needed=None) for pair in case.pairs)) for case in value.cases)
     assert "raise the threshold" in next_step(replace(value, cases=hopeless)).text
+
+
+@pytest.mark.parametrize(
+    ("load", "words"),
+    [(9.93, "the machine (load 9.9 on 2 cores)"), (0.4, "the machine."), (None, "the machine.")],
+)
+def test_the_next_step_names_the_load(load, words):
+    value = compared("undecided")
+    environment = replace(value.head.environment, identity={"cpu_cores": 2}, condition={"load_1min": load})
+    assert words in next_step(replace(value, head=replace(value.head, environment=environment))).text

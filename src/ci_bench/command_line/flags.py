@@ -217,6 +217,11 @@ def _validate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", type=Path, nargs="+", help="ci-bench.yml, results.json, comparison.json")
 
 
+def _completion(parser: argparse.ArgumentParser) -> None:
+    read = 'your shell, which reads the script in its start file: eval "$(ci-bench completion bash)"; fish: … | source'
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help=read)
+
+
 def _accept(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("case", metavar="CASE", help="id of a case, or a pattern: * stands for any text")
     kind = parser.add_mutually_exclusive_group(required=True)
@@ -472,6 +477,7 @@ GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "answer-request": ("on GitHub: check a comment's request for a run, and answer it", _answer_request),
     "selftest": ("measure with injected faults, and fail unless each is caught and a clean run passes", _selftest),
     "doctor": ("check whether this machine can measure, and how noisy it is", _doctor),
+    "completion": ("print a script that completes commands and flags by Tab", _completion),
     "gpu-check": ("check that this GPU can be measured reliably, in up to ten minutes", _gpu_check),
 }
 

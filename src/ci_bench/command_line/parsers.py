@@ -3,14 +3,14 @@
 import argparse
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 MOST_MACHINES = 16
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "start": ("init", "doctor", "list", "run", "gate", "accept"),
     "read results": ("show", "report", "compare", "convert", "validate"),
     "over time": ("calibrate", "history", "bisect"),
-    "this machine": ("selftest", "gpu-check"),
+    "this machine": ("selftest", "gpu-check", "completion"),
     "in CI": ("setup", "fetch-models", "fetch-config", "fetch-baseline", "publish", "announce", "answer-request"),
     "several machines": ("fleet", "lease", "merge"),
 }
@@ -41,6 +41,41 @@ def _flags_of(parser: argparse.ArgumentParser) -> Iterator[str]:
         yield from action.option_strings
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             yield from (flag for inner in action.choices.values() for flag in _flags_of(inner))
+
+
+class Flag(NamedTuple):
+    """One flag in all its spellings; a place of the command line has none."""
+
+    names: tuple[str, ...]
+    takes_value: bool
+    choices: tuple[str, ...]
+    help: str
+
+
+class CommandWords(NamedTuple):
+    """A command's name (``history add``) and summary, its flags, and the names of its actions."""
+
+    name: str
+    help: str
+    flags: tuple[Flag, ...]
+    actions: tuple[str, ...]
+
+
+def command_words(name: str, parser: argparse.ArgumentParser) -> Iterator[CommandWords]:
+    """Yield a command and then its actions; the program itself comes first, with an empty name."""
+    arguments = parser._actions  # noqa: SLF001 - argparse lists them nowhere else
+    nested = [one for one in arguments if isinstance(one, argparse._SubParsersAction)]  # noqa: SLF001
+    inner = nested[0].choices if nested else {}
+    flags = tuple(_flag(one) for one in arguments if one not in nested)
+    yield CommandWords(name=name, help=parser.description or "", flags=flags, actions=tuple(inner))
+    for action, below in inner.items():
+        yield from command_words(f"{name} {action}".strip(), below)
+
+
+def _flag(action: argparse.Action) -> Flag:
+    names = () if action.help == argparse.SUPPRESS else tuple(action.option_strings)
+    choices = tuple(map(str, action.choices or ()))
+    return Flag(names=names, takes_value=action.nargs != 0, choices=choices, help=action.help or "")
 
 
 def list_commands(summaries: Mapping[str, str]) -> str:

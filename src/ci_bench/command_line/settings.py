@@ -249,6 +249,13 @@ class Validating(Settings):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Completing(Settings):
+    """Settings of `completion`."""
+
+    shell: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Accepting(Configured):
     """Settings of `accept`: the entry for an intended change."""
 

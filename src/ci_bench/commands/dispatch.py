@@ -9,6 +9,7 @@ from ci_bench.command_line.settings import (
     Bisecting,
     Checking,
     Comparing,
+    Completing,
     Configured,
     Converting,
     Examining,
@@ -81,5 +82,6 @@ COMMANDS: Mapping[str, Command] = {
     "answer-request": Command(Publishing, "trusted.answer_request:answer_request"),
     "selftest": Command(Examining, "selftest:selftest"),
     "doctor": Command(Examining, "doctor:doctor"),
+    "completion": Command(Completing, "completion:completion"),
     "gpu-check": Command(Checking, "gpu_check:gpu_check"),
 }

@@ -12,7 +12,9 @@ from ci_bench.commands.own_suites import load_with_suites
 from ci_bench.errors import BadInput, ExitCode
 from ci_bench.records.config import Config
 from ci_bench.records.documents import Kind, schema
+from ci_bench.records.results import Case
 from ci_bench.runner import planning
+from ci_bench.starting.proposal import MINUTES_A_CASE
 from ci_bench.suites.contract import Suite
 from ci_bench.suites.registry import BUILT_IN, plans_from_tree
 
@@ -27,11 +29,22 @@ def list_cases(settings: Listing) -> int:
     if settings.declare:
         return _declare(settings, config, find)
     plan = planning.plan(config, settings.filter, find, tell)
-    for suite, case in plan:
-        stages = sum(stage.takes_place_in(launch) for launch in range(config.run.launches) for stage in suite.stages(case))
-        say(f"{case.id}\n    arms: {', '.join(case.arms)} (reference: {case.reference}); {stages} worker stages\n")
-    say(f"{len(plan)} case(s), {config.run.launches} launch(es), device {config.run.device}\n")
+    for _, case in plan:
+        say(f"{case.id}\n{_arms(case)}")
+    counted = "1 case" if len(plan) == 1 else f"{len(plan):,} cases"
+    say(
+        f"{counted} on device {config.run.device}. A gate takes about {MINUTES_A_CASE} min for each on"
+        " two CPU cores; a training script takes ten runs or more.\n"
+    )
     return int(ExitCode.OK)
+
+
+def _arms(case: Case) -> str:
+    """The line that names the arms of a case, if there are several."""
+    if len(case.arms) == 1:
+        return ""
+    named = (f"{arm} (reference)" if arm == case.reference else arm for arm in case.arms)
+    return f"    arms: {', '.join(named)}\n"
 
 
 def _declare(settings: Listing, config: Config, find: Callable[[str], Suite]) -> int:

@@ -341,7 +341,7 @@ class RunOptions:
     """
 
     device: str = "auto"
-    threads: int | None = None
+    threads: int | None = 1
     sampling: Sampling = Sampling.ADAPTIVE
     launches: int = 3
     max_launches: int = 16

@@ -13,6 +13,7 @@ from itertools import chain
 from ci_bench.records.comparison import BaselineMode, CaseComparison, Comparison, Finding, RunVerdict, Verdict
 from ci_bench.records.config import Rule, Severity
 from ci_bench.records.labels import worst_first
+from ci_bench.records.results import Environment
 
 MEASURE_BASE = "Run ci-bench on the base branch with the same configuration and pass its results.json as --baseline."
 IN_TURNS = "Before you act, run with the setting baseline: paired, by which base and head take turns on one machine."
@@ -83,10 +84,19 @@ def _more_launches(comparison: Comparison) -> str:
     """The number of launches that decides the open metrics, where any does."""
     pairs = [pair for case in comparison.cases for pair in case.pairs if pair.verdict is Verdict.INCONCLUSIVE and not pair.detail]
     needed = [pair.needed for pair in pairs if pair.needed is not None]
+    machine = f"the machine{_load(comparison.head.environment)}"
     if pairs and not needed:
-        return "Stop other work on the machine, or raise the threshold: more launches would not decide it."
+        return f"Stop other work on {machine}, or raise the threshold: more launches would not decide it."
     allow = f"Allow {math.ceil(max(needed)):,} launches" if needed else "Allow more launches"
-    return f"{allow} (run.max_launches, or run.launches if sampling is fixed), or stop other work on the machine."
+    return f"{allow} (run.max_launches, or run.launches if sampling is fixed), or stop other work on {machine}."
+
+
+def _load(environment: Environment) -> str:
+    """Name the load before measuring if other work had half of the cores or more."""
+    load, cores = environment.condition.get("load_1min"), environment.identity.get("cpu_cores")
+    if not isinstance(load, int | float) or not isinstance(cores, int) or 2 * load < cores:
+        return ""
+    return f" (load {load:.1f} on {cores} core{'' if cores == 1 else 's'})"
 
 
 def _in_the_way(comparison: Comparison, loud: Sequence[Finding]) -> str:

@@ -36,6 +36,8 @@ SOURCES = {
         (OPERATOR,),
     ),
     "two": ("def test_f(benchmark): ...\nclass Suite:\n    def time_f(self): ...", (PYTEST, ASV)),
+    "a report without an @": ("bench = triton.testing.perf_report(configs)(f)\ndef f(n, provider): ...", (REPORT,)),
+    "a report of nothing": ("bench = triton.testing.perf_report(configs)\nother = f(g)", ()),
     "a word in a text": ("'perf_report, time_f and register_benchmark'", ()),
 }
 

@@ -36,6 +36,19 @@ def test_a_name_keeps_two_entries_apart():
     assert case.id == "torchbench/large.mlp[backend=inductor,mode=inference,precision=fp32]"
 
 
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        ({"name": "decoder"}, "decoder"),
+        ({}, "package.models_decoder"),
+        ({"name": "two", "models": ["a:b", "a:c"]}, "two.a_b"),
+    ],
+)
+def test_one_own_model_has_the_entrys_name(more, name):
+    own = {**ONE, "source": "own", "models": ["package.models:decoder"], **more}
+    assert SUITE.plan(own)[0].id == f"torchbench/{name}[backend=inductor,mode=inference,precision=fp32]"
+
+
 @pytest.mark.parametrize("model", ["package.module:make", "path:bench/my model.py,class:Model", "x" * 200 + ":y"])
 def test_ids_of_own_models_are_sound(model):
     import re
@@ -186,5 +199,5 @@ def test_models_of_one_short_name_are_refused():
 
 
 def test_prefix_and_name_fill_a_cases_name():
-    cases = SUITE.plan({"source": "own", "models": [f"a:{'b' * 90}"], "name": "c" * 19})
+    cases = SUITE.plan({"source": "own", "models": [f"a:{letter * 90}" for letter in "bd"], "name": "c" * 19})
     assert {len(case.name) for case in cases} == {80}

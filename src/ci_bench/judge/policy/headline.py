@@ -106,7 +106,10 @@ def _wrong(compared: Compared, findings: list[Finding], *, fails: bool) -> Itera
 
     The findings all fail the run (`fails`), or all are without an answer.
     """
-    of_run = list(dict.fromkeys(_of_run(finding, compared) for finding in findings if finding.case is None))
+    removed = any(finding.rule is Rule.CASE_REMOVED for finding in findings)  # which is why nothing was compared
+    implied = {Rule.BASELINE_MISSING} if removed else set()
+    of_all = (finding for finding in findings if finding.case is None and finding.rule not in implied)
+    of_run = list(dict.fromkeys(_of_run(finding, compared) for finding in of_all))
     yield from _fewer(of_run, "run-wide failure" if fails else "run-wide question")
     names = list(dict.fromkeys(finding.case for finding in findings if finding.case is not None))
     if names:

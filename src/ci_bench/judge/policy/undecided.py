@@ -14,6 +14,8 @@ from ci_bench.records.labels import labels
 from ci_bench.records.results import Status
 
 _MOST_NAMED = 3
+_MOST_ADVISED = 1.0
+"""Largest threshold that is suggested: a doubling. No user sets a larger one for noise."""
 _IN_TURNS = "measure base and head in turns (baseline: paired), or more launches of both"
 
 
@@ -78,6 +80,8 @@ def _what_could_be(hopeless: Sequence[Pair]) -> str:
     known = [pair.resolvable for pair in hopeless if pair.resolvable is not None]
     if len(known) < len(hopeless):
         return ""
+    if max(known) > _MOST_ADVISED:
+        return "; stop other work on this machine"
     return (
         f"; a threshold (policy.thresholds) of about {percent(max(known))} could be decided, or stop other work on this machine"
     )

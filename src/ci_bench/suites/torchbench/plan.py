@@ -182,7 +182,7 @@ class TorchBench(Suite):
         models = _models(options, source, table)
         _check_short(models)
         axes = product(models, _modes(options), _listed(options, "precision"), _backends(options))
-        prefix, listed = _prefix(options), listed_arms(options, WHERE, instead_of="backend")
+        named, listed = _named(options, source, models), listed_arms(options, WHERE, instead_of="backend")
         cases = []
         counts = counts_of(options) if layouts else (1,)
         for (model, mode, precision, (backend, compiled)), size, count in product(axes, sizes, counts):
@@ -201,7 +201,7 @@ class TorchBench(Suite):
             _check(one)
             no_skip, fast = bool(options.get("no_skip", False)), bool(options.get("fast", False))
             cases.append(
-                _case(replace(one, rules=rules_for(table, one, no_skip=no_skip, fast=fast)), prefix, sized=len(sizes) > 1)
+                _case(replace(one, rules=rules_for(table, one, no_skip=no_skip, fast=fast)), named[model], sized=len(sizes) > 1)
             )
         return tuple(cases)
 
@@ -371,7 +371,7 @@ def _check_inductor(settings: Settings) -> None:
         raise BadConfig("\n".join(faults))
 
 
-def _case(options: Options, prefix: str, *, sized: bool) -> Case:
+def _case(options: Options, name: str, *, sized: bool) -> Case:
     shared = bool(options.layouts)  # of a step of several processes no parts are known: collectives overlap with them
     parts = TRAINING_PARTS if options.mode is Mode.TRAINING and options.settings.scope is Scope.MODEL else ()
     lossy = (QUANTIZATION_LOSS,) if options.settings.compares_quantization else ()
@@ -381,7 +381,6 @@ def _case(options: Options, prefix: str, *, sized: bool) -> Case:
     packaged = (PACKAGE,) if timed and any(arm.backend in MAKE_FILES for arm in options.candidates.values()) else ()
     autograd = (COMPILED_AUTOGRAD,) if timed and any(arm.compiled_autograd for arm in options.candidates.values()) else ()
     refereed = ("refereed",) if timed and not lossy else ()  # quantised results are not the unquantised reference's
-    name = prefix + _short(options.model)
     only = options.listed[0].name if options.backend and options.listed else options.backend
     backend = f"backend={only}," if only else ""  # an id would be long with all arms
     largest = options.settings.largest is not None
@@ -419,6 +418,14 @@ def _check_short(models: Sequence[str]) -> None:
             )
 
 
-def _prefix(options: Mapping[str, Any]) -> str:
-    name = options.get("name")
-    return f"{name}." if name else ""
+def _named(options: Mapping[str, Any], source: Source, models: Sequence[str]) -> dict[str, str]:
+    """The name of each model's cases: the model's, after the entry's if it has one.
+
+    The only model of a named entry is called as the entry if it is of the user's own code, where
+    its name is a path.
+    """
+    entry = options.get("name")
+    if entry and source is Source.OWN and len(models) == 1:
+        return {models[0]: entry}
+    prefix = f"{entry}." if entry else ""
+    return {model: prefix + _short(model) for model in models}

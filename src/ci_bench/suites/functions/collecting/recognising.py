@@ -74,6 +74,8 @@ def _found(tree: ast.Module) -> Iterator[Format]:
             yield Format.ASV
         if owner is None and "perf_report" in names and any(map(_is_report, node.decorator_list)):
             yield Format.PERF_REPORT
+    if "perf_report" in names:
+        yield from (Format.PERF_REPORT for node in tree.body if _is_called_report(node))
     if "register_benchmark" in names:
         yield from (Format.TRITONBENCH for node in tree.body if _is_operator(node))
 
@@ -98,6 +100,12 @@ def _owed(node: _Function) -> int:
 
 def _is_report(decorator: ast.expr) -> bool:
     return _called(decorator) == "perf_report"
+
+
+def _is_called_report(node: ast.stmt) -> bool:
+    """Return whether a statement assigns ``perf_report(…)(function)``, the decorator without its @."""
+    value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Call) and _is_report(value.func)
 
 
 def _is_ours(node: _Function) -> bool:

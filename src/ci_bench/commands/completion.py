@@ -1,0 +1,117 @@
+"""The command that prints a script for a shell's tab completion: completion.
+
+The script is made from the declared commands and flags, and starts no Python when it completes.
+"""
+
+import shlex
+from collections.abc import Iterator
+
+from ci_bench.command_line.flags import make_parser
+from ci_bench.command_line.parsers import CommandWords, command_words
+from ci_bench.command_line.settings import Completing
+from ci_bench.commands.output import say
+from ci_bench.errors import ExitCode
+
+
+def completion(settings: Completing) -> int:
+    """Print the script of a shell."""
+    commands = list(command_words("", make_parser()))
+    say(_fish(commands) if settings.shell == "fish" else _bash(commands))
+    return int(ExitCode.OK)
+
+
+_BASH = """\
+# Tab completion of ci-bench in bash and zsh, made by `ci-bench completion`.
+if [ -n "${ZSH_VERSION-}" ]; then autoload -U +X bashcompinit && bashcompinit; fi
+_ci_bench() {
+    local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command= words= at
+    for ((at = 1; at < COMP_CWORD; at++)); do
+        case "$command ${COMP_WORDS[at]}" in
+FOLLOWING
+        esac
+    done
+    case "$command $before" in
+VALUES
+    esac
+    if [ -z "$words" ]; then
+        case "$command" in
+WORDS
+        esac
+    fi
+    COMPREPLY=($(compgen -W "$words" -- "$current" || true))
+}
+complete -o bashdefault -o default -F _ci_bench ci-bench
+"""
+
+
+def _bash(commands: list[CommandWords]) -> str:
+    """Return the script for bash; zsh runs it by its own emulation of bash's completion."""
+    named = [one for one in commands if one.name]
+    filled = {
+        "FOLLOWING": [_case(_pattern(one.name), f"command={shlex.quote(one.name)}") for one in named],
+        "VALUES": list(_bash_values(commands)),
+        "WORDS": [_case(shlex.quote(one.name), _set_words(_words(one))) for one in commands],
+    }
+    lines = (filled.get(line.strip(), [line]) for line in _BASH.splitlines())
+    return "".join("\n".join(each) + "\n" for each in lines)
+
+
+def _case(pattern: str, action: str) -> str:
+    return f"        {pattern}) {action} ;;"
+
+
+def _set_words(words: tuple[str, ...]) -> str:
+    return f"words={shlex.quote(' '.join(words))}"
+
+
+def _pattern(name: str) -> str:
+    """Return a command's name as it follows the command before it, as a pattern of ``case``."""
+    return shlex.quote(name if " " in name else f" {name}")
+
+
+def _bash_values(commands: list[CommandWords]) -> Iterator[str]:
+    """Yield what follows flags with values: their choices, or files."""
+    for one in commands:
+        for flag in one.flags:
+            if flag.names and flag.takes_value:
+                pattern = "|".join(shlex.quote(f"{one.name} {name}") for name in flag.names)
+                yield _case(pattern, _set_words(flag.choices) if flag.choices else "return")
+
+
+def _words(command: CommandWords) -> tuple[str, ...]:
+    places = (choice for flag in command.flags if not flag.names for choice in flag.choices)
+    return (*command.actions, *places, *(name for flag in command.flags for name in flag.names))
+
+
+def _fish(commands: list[CommandWords]) -> str:
+    """Return the script for fish."""
+    lines = ["# Tab completion of ci-bench in fish, made by `ci-bench completion fish`."]
+    parents = {one.name: one for one in commands}
+    for one in commands:
+        parent, _, last = one.name.rpartition(" ")
+        if one.name:
+            lines.append(f"{_complete(parents[parent])} -f -a {last} -d {_quoted(one.help)}")
+        for flag in one.flags:
+            long = (f"-l {name[2:]}" for name in flag.names if name.startswith("--"))
+            short = (f"-s {name[1:]}" for name in flag.names if not name.startswith("--"))
+            spelled = " ".join([*short, *long])
+            chosen = f" -f -a {_quoted(' '.join(flag.choices))}" if flag.choices else ""
+            value = (" -x" if flag.choices else " -r") if flag.takes_value and flag.names else ""
+            if flag.names or flag.choices:
+                words = f"{spelled}{value}{chosen} -d {_quoted(flag.help)}".strip()
+                lines.append(f"{_complete(one)} {words}")
+    return "\n".join(lines) + "\n"
+
+
+def _complete(command: CommandWords) -> str:
+    """Return the beginning of a line that counts after the command, and before any of its actions."""
+    seen = [f"__fish_seen_subcommand_from {word}" for word in command.name.split()]
+    if command.actions:
+        seen.append(f"not __fish_seen_subcommand_from {' '.join(command.actions)}")
+    return f"complete -c ci-bench -n {_quoted('; and '.join(seen))}"
+
+
+def _quoted(text: str) -> str:
+    """Return a text as fish quotes it."""
+    plain = " ".join(text.replace("%%", "%").split())
+    return "'" + plain.replace("\\", "\\\\").replace("'", "\\'") + "'"
