@@ -6,7 +6,9 @@ keeps its seeds parsed, so that an input costs one `json.dumps` and no more.
 
 import json
 import random
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 ODD: tuple[Any, ...] = (
@@ -120,6 +122,39 @@ def _token(content: bytes, rng: random.Random) -> bytes:
     return content[:spot] + rng.choice(TOKENS) + content[spot:]
 
 
+_SEPARATORS = (b",", b"\n", b" ", b"\t", b":")
+_CELLS = (
+    *(b"", b"nan", b"NaN", b"-inf", b"0", b"0.0", b"-1", b"1e999", b"1e-320", b"9" * 400, b"1_0", b"0x10", b"1,234"),
+    *("\u0663".encode(), "\u2212 1".encode(), "\u221e".encode(), "caf\u00e9".encode(), b"\xe9", b'"', b'"a,b"', b"x" * 300),
+    *(b"pass", b"fail_accuracy", b"ns/op", b"B/s", b"us", b"% change", b"--- FAIL: BenchmarkX", b"name,accuracy"),
+)
+"""Words that a cell of a table, or a line of a log, may hold in place of its own."""
+_FIELD = re.compile(rb'"[^"\\]{1,60}"\s*:\s*(?:"[^"\\]{0,200}"|[-+.\w]+)')
+
+
+def _cell(content: bytes, rng: random.Random) -> bytes:
+    """Another word for the one at a random place."""
+    spot = rng.randrange(len(content) + 1)
+    start = max(content.rfind(one, 0, spot) for one in _SEPARATORS) + 1
+    ends = [end for one in _SEPARATORS if (end := content.find(one, spot)) >= 0]
+    return content[:start] + rng.choice(_CELLS) + content[min(ends, default=len(content)) :]
+
+
+def _line(content: bytes, rng: random.Random) -> bytes:
+    """A line that is gone, doubled, or somewhere else as well."""
+    lines = content.splitlines(keepends=True) or [b""]
+    line = lines.pop(rng.randrange(len(lines)))
+    for _ in range(rng.randrange(3)):
+        lines.insert(rng.randrange(len(lines) + 1), line)
+    return b"".join(lines)
+
+
+def _field_twice(content: bytes, rng: random.Random) -> bytes:
+    """A field that an object has twice."""
+    found = _FIELD.search(content, rng.randrange(len(content) + 1))
+    return content if found is None else content[: found.end()] + b", " + found[0] + content[found.end() :]
+
+
 def _splice(content: bytes, other: bytes, rng: random.Random) -> bytes:
     return content[: rng.randrange(len(content) + 1)] + other[rng.randrange(len(other) + 1) :]
 
@@ -138,9 +173,10 @@ class Herd:
         tree, changes = self._trees[which], rng.randint(1, 4)
         least = 0 if rng.random() < _ONLY_BYTES else 1 if rng.random() < _MIXED else changes
         valued = 0 if tree is None or not least else rng.randint(least, changes)
-        content = self.seeds[which] if tree is None or not valued else _changed(*tree, valued, rng)
+        content = self.seeds[which] if tree is None or not valued else _changed(tree, valued, rng)
+        kinds = _OF_TEXTS if tree is None else _BYTES
         for _ in range(changes - valued):
-            content = rng.choice(_BYTES)(content, rng)
+            content = rng.choice(kinds)(content, rng)
         if rng.random() < _SPLICED:
             content = _splice(content, rng.choice(self.seeds), rng)
         return content[:MAX_BYTES]
@@ -152,22 +188,52 @@ _ONLY_BYTES, _MIXED, _SPLICED = 0.25, 0.3, 0.04
 Places = list[tuple[Any, Any]]
 
 
-def _tree(seed: bytes) -> tuple[list[Any], Places] | None:
-    """The document in a list, so that its root can be changed as well, and every place in it."""
-    try:
-        holder = [json.loads(seed)]
-    except (ValueError, RecursionError):
-        return None
-    places: Places = []
-    _walk(holder, places)
-    return holder, places
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    """A document in a list, so that its root can be changed as well, and every place in it. `write` makes a text of the root."""
+
+    holder: list[Any]
+    places: Places
+    write: Callable[[Any], str]
 
 
-def _changed(holder: list[Any], places: Places, changes: int, rng: random.Random) -> bytes:
+def _tree(seed: bytes) -> _Tree | None:
+    """A document in JSON, a script that assigns one, or one on each line; `None` where it is another text."""
+    for parse in (_whole, _assigned, _by_line):
+        try:
+            root, write = parse(seed.decode())
+        except (ValueError, RecursionError):
+            continue
+        holder = [root]
+        places: Places = []
+        _walk(holder, places)
+        return _Tree(holder, places, write)
+    return None
+
+
+Parsed = tuple[Any, Callable[[Any], str]]
+
+
+def _whole(text: str) -> Parsed:
+    return json.loads(text), json.dumps
+
+
+def _assigned(text: str) -> Parsed:
+    name, equals, value = text.partition("=")
+    return json.loads(value.strip().rstrip(";")), lambda root: f"{name}{equals} {json.dumps(root)}"
+
+
+def _by_line(text: str) -> Parsed:
+    lines = [json.loads(line) for line in text.splitlines() if line.strip()]
+    return lines, lambda root: "\n".join(map(json.dumps, root)) if isinstance(root, list) else json.dumps(root)
+
+
+def _changed(tree: _Tree, changes: int, rng: random.Random) -> bytes:
     """The document with some values changed; afterwards its tree is what it was."""
+    holder, places = tree.holder, tree.places
     undone = [_change(*rng.choice(places), places, rng) for _ in range(changes)]
     try:
-        return json.dumps(holder[0] if holder else None).encode("utf-8", "surrogatepass")
+        return tree.write(holder[0] if holder else None).encode("utf-8", "surrogatepass")
     except (ValueError, RecursionError):  # a value became its own part
         return b"[" * 2000
     finally:
@@ -256,4 +322,6 @@ def _thinned(value: Any) -> Any:
     return [_thinned(item) for item in value[:2]] if isinstance(value, list) else value
 
 
-_BYTES: tuple[Change, ...] = (_flip, _flip, _cut, _twice, _token)
+_BYTES: tuple[Change, ...] = (_flip, _flip, _cut, _twice, _token, _field_twice)
+_OF_TEXTS: tuple[Change, ...] = (*_BYTES, _cell, _cell, _cell, _cell, _line, _line)
+"""Of what is no JSON: most changes of its bytes leave no table and no log, and what lies behind those needs the tries."""

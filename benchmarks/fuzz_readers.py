@@ -16,13 +16,19 @@ from pathlib import Path
 import msgspec
 
 from ci_bench import __version__
+from ci_bench.commands import judging
+from ci_bench.commands.sides import policy_of_files
 from ci_bench.commands.trusted.machine_results import DOCUMENTS
 from ci_bench.configuration.config import load_config, named_plugins
 from ci_bench.errors import BadConfig
 from ci_bench.formats import training_events, training_log
-from ci_bench.formats.catalogue import decode, read
+from ci_bench.formats.catalogue import WRITERS, decode, read
+from ci_bench.formats.exporting import from_reading
 from ci_bench.formats.github_action_benchmark import read_action_history
-from ci_bench.formats.series import Unreadable
+from ci_bench.formats.importing import import_results
+from ci_bench.formats.measurements import KIND
+from ci_bench.formats.recognising import with_full_names
+from ci_bench.formats.series import Reading, Unreadable
 from ci_bench.github.archive import Contents, UnsafeArchive, read_members
 from ci_bench.history.alarms import alarms_of, told
 from ci_bench.history.compaction import compact
@@ -30,8 +36,11 @@ from ci_bench.history.lines import lines_of
 from ci_bench.history.store import FolderStore
 from ci_bench.judge.times.calibration import fingerprint
 from ci_bench.records import documents
+from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.config import Policy
 from ci_bench.records.faults import schema_faults
+from ci_bench.records.results import Results, Run, RunState
+from ci_bench.report.markdown import render_report
 from ci_bench.starting.proposal import CONFIG, propose
 from ci_bench.starting.survey import survey
 from ci_bench.suites.functions.plan import Functions
@@ -39,6 +48,10 @@ from ci_bench.suites.functions.plan import Functions
 WORKFLOW = Path(__file__).parents[1] / "examples" / "workflows" / "pull-request.yml"
 MOST_MESSAGE = 20_000
 """Characters of a refusal."""
+_AT = "2030-01-31T12:00:00+00:00"
+_RUN = Run(id="fuzzed/1", started_at=_AT, finished_at=_AT, state=RunState.COMPLETE, config_digest="fuzzed", device="unknown")
+ONE_IN = 100
+"""Files of other tools that are judged and converted: it takes a hundred times as long as to read one."""
 _FOREIGN_SUITE = {"foreign": {"type": "object"}}
 _ROW = {"$ref": "#/$defs/case_result", "type": "object", "required": [], "properties": {}, "additionalProperties": True}
 """In place of the whole document: one row of it."""
@@ -121,12 +134,42 @@ def repository(content: bytes) -> bool:
 
 
 def foreign(content: bytes, name: str) -> bool:
-    """A file of another tool."""
+    """A file of another tool: read, taken for one of two launches, and now and then judged against itself and converted."""
     try:
-        read(decode(content), name)
+        reading = read(decode(content), name)
     except Unreadable as error:
         return refused(error)
+    try:
+        (named,) = with_full_names([reading])
+        found = import_results({"one": named, "two": reading}, run=_RUN, tool_version=__version__).results
+    except Unreadable as error:
+        refused(error)
+        return True
+    if zlib.crc32(content) % ONE_IN == 0:
+        _judged(found)
+        _converted(reading)
     return True
+
+
+def _judged(found: Results) -> None:
+    """A side beside itself. Both documents have to be such as their own readers take, and a page is made of them."""
+    policy = policy_of_files(Policy(), found.environment.identity)
+    base = judging.Baseline(mode=BaselineMode.FILE, results=found)
+    comparison = judging.judge(found, base, policy=policy, folder=None)
+    for document, kind in ((found, documents.Kind.RESULTS), (comparison, documents.Kind.COMPARISON)):
+        if faults := documents.validate(documents.to_json(document), kind):
+            raise Harmful(f"nobody could read {kind} again: {faults[:5]}")
+    render_report(comparison)
+
+
+def _converted(reading: Reading) -> None:
+    """The same in every format that is written; the formats that hold all of it are read again."""
+    export = from_reading(reading)
+    for name, write in WRITERS.items():
+        text = write(export).text
+        text.encode()  # it has to be one that a file can hold
+        if name == KIND and export.series:
+            read(text, name)
 
 
 def archive(content: bytes) -> bool:

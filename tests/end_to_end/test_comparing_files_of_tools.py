@@ -254,6 +254,18 @@ def test_what_appears_or_goes_is_a_change(ci_bench, tmp_path, unit, values, verd
     assert (tmp_path / "out" / "report.html").is_file()
 
 
+def test_zeros_next_to_other_times_are_named_with_what_to_do(ci_bench, tmp_path) -> None:
+    rows = [{"name": "true", "unit": "s", "better": "lower", "runs": [[0.0002], [0.0], [0.0003]]}]
+    for name in "bh":
+        (tmp_path / f"{name}.json").write_text(json.dumps({"kind": "measurements", "schema_version": 1, "series": rows}))
+    code, out, _ = ci_bench("compare", tmp_path / "b.json", tmp_path / "h.json")
+    said = " ".join(out.split())
+    assert code == 0
+    assert "base has values of 0 next to others, which have no ratio: let each run do more work" in said
+    assert "Measure each side five times, in turns, and compare all files" in said
+    assert "baseline: paired, by which" not in said
+
+
 @pytest.mark.parametrize(("values", "fails"), [((48, 4800), True), ((40_000, 800_000), True), ((64, 64), False)])
 @pytest.mark.parametrize("unit", ["B/op", "KB"])
 def test_bytes_that_repeat_are_judged_by_their_ratio(ci_bench, tmp_path, values, fails, unit) -> None:
@@ -315,3 +327,9 @@ def test_a_benchmark_whose_own_code_changed_is_not_compared(ci_bench, tmp_path) 
     assert verdicts(tmp_path / "out") == {"slow": Verdict.INCOMPARABLE, "others": Verdict.INCONCLUSIVE}
     ci_bench("compare", tmp_path / "base.json", tmp_path / "same.json", "-o", tmp_path / "out")
     assert verdicts(tmp_path / "out") == {"slow": Verdict.INCONCLUSIVE, "others": Verdict.INCONCLUSIVE}
+    for name in ("base", "edited"):
+        raw = json.loads((tmp_path / f"{name}.json").read_text())
+        raw["results"] = {key: row for key, row in raw["results"].items() if "test_html" in key}
+        (tmp_path / f"{name}.json").write_text(json.dumps(raw))
+    _, out, _ = ci_bench("compare", tmp_path / "base.json", tmp_path / "edited.json")
+    assert "Measure base again with head's benchmarks, then compare." in " ".join(out.split())

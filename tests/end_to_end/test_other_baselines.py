@@ -51,6 +51,22 @@ def test_a_file_is_called_a_weaker_one_too(earlier, tmp_path, ci_bench) -> None:
     assert f"The baseline is an earlier run, {WEAKER}" in (tmp_path / "out" / "report.md").read_text()
 
 
+@pytest.mark.parametrize("by_flag", [True, False])
+def test_a_gate_without_a_baseline_on_purpose_passes(tmp_path, configure, ci_bench, by_flag) -> None:
+    path = configure({"name": "one"}, **QUICK, severities={"baseline_missing": "fail"})
+    path.write_text(path.read_text() + ("" if by_flag else "baseline: none\n"))
+    code, _, said, comparison = compared_with(tmp_path, ci_bench, *(["--baseline", "none"] if by_flag else []))
+    assert (code, comparison.mode) == (ExitCode.OK, BaselineMode.NONE), said
+    assert Rule.BASELINE_MISSING not in {finding.rule for finding in comparison.judgement.findings}
+
+
+def test_a_gate_that_names_no_baseline_fails(tmp_path, configure, ci_bench) -> None:
+    configure({"name": "one"}, **QUICK, severities={"baseline_missing": "fail"})
+    code, out, _, comparison = compared_with(tmp_path, ci_bench)
+    assert (code, comparison.mode) == (ExitCode.POLICY_NOT_MET, BaselineMode.FILE)
+    assert "none was named (--baseline PATH, paired or none)" in " ".join(out.split())
+
+
 def test_what_was_fetched_before_is_the_baseline(earlier, tmp_path, ci_bench) -> None:
     (earlier / "baseline.json").write_text(json.dumps({"outcome": "found", "message": "of an ancestor"}))
     _, _, _, comparison = compared_with(tmp_path, ci_bench, "--baseline", "artifact", "--fetched", earlier)

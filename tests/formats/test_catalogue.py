@@ -40,6 +40,7 @@ FORMS = {
     "bencher-form.json": "bmf",
     "oss_benchmark-form.json": "oss-benchmark",
     "oss_benchmark-form-lines.json": "oss-benchmark",
+    "oss_benchmark-form-runner-lines.json": "oss-benchmark",
     "jmh-form.json": "jmh",
     "criterion-form.json": "criterion",
     "vitest-form.json": "vitest",

@@ -33,6 +33,15 @@ def test_jmh() -> None:
     assert reading.machine == {"jdk": "21.0.2", "vm": "OpenJDK 64-Bit Server VM"}
 
 
+def test_what_jmh_could_not_measure_is_no_reason_to_refuse_the_file() -> None:
+    rows = json.loads((DATA / "jmh-form.json").read_text())
+    rows[0]["secondaryMetrics"]["gc.churn"] = {"score": "NaN", "scoreUnit": "MB/sec", "rawData": [["NaN", 1.0]]}
+    rows[1]["primaryMetric"].update(score="NaN", rawData=[["NaN"]])
+    found = catalogue.read(json.dumps(rows))
+    assert [one.benchmark for one in found.failed] == ["org.example.Queue.poll[avgt]"]
+    assert [one.measure for one in found.series] == ["", "gc.alloc.rate.norm"]
+
+
 def test_criterion_divides_by_iterations() -> None:
     assert shape(load("criterion-form.json")) == {"decode/64": (((10.0, 11.0),), "ns", Better.LOWER)}
 
@@ -124,6 +133,75 @@ def test_a_unit_beside_the_metric_is_read_and_gives_the_direction() -> None:
     assert said.series[0].better is Better.HIGHER
 
 
+def runner(metric, values, model="resnet", **info):
+    """A record as PyTorch's dynamo runner writes it, which has words in another place than numbers."""
+    texts = [one for one in values if isinstance(one, str)]
+    held = {"extra_info": {"benchmark_values": texts}} if texts else {"benchmark_values": values}
+    settings = {"device": "cuda", "quantization": None, "batch_size": 8, **info}
+    return {
+        "benchmark": {"name": "TorchInductor", "mode": "training", "dtype": "amp", "extra_info": settings},
+        "model": {"name": model, "type": "OSS model", "backend": "inductor", "origins": ["torchbench"]},
+        "metric": {"name": metric, **held},
+    }
+
+
+def test_records_of_the_dynamo_runner_are_read_as_its_tables() -> None:
+    records = [runner("speedup", [1.5]), runner("abs_latency", [20.0]), runner("dynamo_peak_mem", [float("nan")])]
+    found = catalogue.read("\n".join(map(json.dumps, [*records, runner("graph_breaks", [3])])))
+    name = "TorchInductor resnet inductor training amp cuda"
+    assert shape(found) == {
+        name: (((20.0,),), "ms", Better.LOWER), f"{name} graph_breaks": (((3.0,),), "count", Better.LOWER),
+    }  # fmt: skip
+    assert [*shape(found, derived=True)] == [f"{name} speedup"]
+
+
+@pytest.mark.parametrize(("words", "failed", "skipped"), [
+    (["pass"], 0, 0), (["fail_accuracy"], 1, 0), (["pass_due_to_skip"], 1, 0), (["eager_1st_run_OOM"], 0, 1),
+    (["fail_to_run", "pass"], 0, 0), (["pass", "OOM"], 1, 0),
+])  # fmt: skip
+def test_words_of_accuracy_in_records_are_judged_and_the_last_counts(words, failed, skipped) -> None:
+    found = oss(*(runner("accuracy", [word], batch_size=size) for word, size in zip(words, (0, 4), strict=False)))
+    assert (len(found.failed), len(found.skipped), len(found.series)) == (failed, skipped, 1 - failed - skipped)
+
+
+def test_a_model_without_a_latency_failed_and_settings_tell_models_apart() -> None:
+    found = oss(runner("speedup", [0.0]), runner("abs_latency", [0.0]), runner("abs_latency", [5.0], model="bert"))
+    assert [one.benchmark for one in found.failed] == ["TorchInductor resnet inductor training amp cuda"]
+    settings = oss(*(runner("abs_latency", [5.0], quantization=one) for one in ("int8", "int4")))
+    assert [one.benchmark.partition("cuda ")[2] for one in settings.series] == ["(quantization=int8)", "(quantization=int4)"]
+
+
+def test_texts_of_other_records_are_named_and_the_numbers_read() -> None:
+    text = record({"name": "status", "extra_info": {"benchmark_values": ["ok"]}})
+    found = oss(record(latency(unit="ms")), text)
+    assert ([one.measure for one in found.series], found.notes) == (["latency"], ("texts are not compared: 'status'",))
+
+
+def test_records_of_texts_only_are_no_benchmarks() -> None:
+    with pytest.raises(Unreadable, match="it contains no benchmark; texts are not compared: 'status'"):
+        oss(record({"name": "status", "extra_info": {"benchmark_values": ["ok"]}}))
+
+
+@pytest.mark.parametrize("columns", [{}, {"result_columns": ["result"]}])
+def test_an_old_file_of_asv_is_named_with_what_to_do(columns) -> None:
+    old = {"commit_hash": "a", "params": {}, "results": {"suite.time_a": 1.0}, "version": 1, **columns}
+    with pytest.raises(Unreadable, match="not of version 2 of asv's results, but of version 1; run `asv update`"):
+        catalogue.read(json.dumps(old))
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "better"),
+    [
+        ("avg_inference_latency(ms)", "ms", Better.LOWER), ("memory_bandwidth(GB/s)", "GB/s", Better.HIGHER),
+        ("token_per_sec", "token/s", Better.HIGHER), ("peak_mem (mb)", "mb", Better.LOWER), ("errors_per_sec", "errors/s", None),
+        ("compile_time_instruction_count", "", Better.LOWER), ("accuracy(top1)", "top1", None), ("latency", "", None),
+    ],
+)  # fmt: skip
+def test_a_unit_in_a_metrics_name_is_read(name, unit, better) -> None:
+    (found,) = oss(record({"name": name, "benchmark_values": [2.0]})).series
+    assert (found.unit, found.better) == (unit, better)
+
+
 def hyperfine(*results):
     return catalogue.read(json.dumps({"results": results}))
 
@@ -189,6 +267,8 @@ def test_names_that_differ_in_an_address_alone_are_numbered() -> None:
         ("sort   time:   [1.0 us 1.1 us 1.2 us]\n", "criterion"),
         ("command,mean,stddev,median,user,system,min,max\nls,1,1,1,1,1,1,1\n", "hyperfine"),
         ("add_loop,compile_time_instruction_count,3066000000,0.015\n\n\n", "expected instruction counts"),
+        ("a,instruction count,11000000000,0.1\n", "expected instruction counts"),
+        ("#name,data_type,shape,wrapper,perf_speedup_target_c7i\nvgg16,amp,static,default,1.2\n", "expected speedups"),
         ("<!DOCTYPE html><p>", "HTML"),
         ("<?xml version='1.0'?><a/>", "XML"),
         ("a,b,c\n1,2,3\n", "CSV"),
@@ -226,7 +306,13 @@ def test_numbers_that_c_prints_in_lower_case_are_no_syntax_error(word) -> None:
     assert named.series[0].benchmark == "scan: nan, inf"
 
 
-@pytest.mark.parametrize("skipped", [["x"], {"a": 1}, "why", True, 3])
+@pytest.mark.parametrize("skipped", [["x"], {"a": 1}, [], {}])
+def test_a_skip_that_is_a_list_or_a_mapping_is_refused(skipped) -> None:
+    with pytest.raises(Unreadable, match=r"skipped: a (list|mapping) is neither true nor false"):
+        catalogue.read(google(skipped=skipped))
+
+
+@pytest.mark.parametrize("skipped", ["why", True, 3])
 def test_a_skip_of_any_kind_is_a_skip(skipped) -> None:
     assert [one.benchmark for one in catalogue.read(google(skipped=skipped)).skipped] == ["BM_A"]
 
@@ -277,6 +363,16 @@ def test_a_model_has_its_full_name_in_all_files(texts, named) -> None:
     assert [name for names in found for name in names] == named
 
 
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_model_that_failed_before_its_batch_sizes_failed_in_all(swap) -> None:
+    head = "dev,name,batch_size,accuracy\n"
+    texts = [f"{head}cuda,a,0,OOM\ncuda,b,2,pass", f"{head}cuda,a,4,pass\ncuda,a,8,pass\ncuda,b,2,pass"]
+    readings = [catalogue.read(text) for text in texts]
+    found = with_full_names(readings[::-1] if swap else readings)
+    failed = [one.benchmark for reading in found for one in reading.failed]
+    assert failed == ["a cuda batch=4", "a cuda batch=8"]
+
+
 def test_a_version_follows_its_benchmarks_new_name() -> None:
     name = "suite.time_call(<function f at 0x7f11aa22bb00>)"
     results = {"suite.time_call": [[0.1], [["<function f at 0x7f11aa22bb00>"]], "abc"]}
@@ -300,8 +396,23 @@ def test_only_aggregates_of_the_users_own_are_named() -> None:
 
 
 def test_counters_that_are_left_out_are_named() -> None:
-    rows = [{"name": "BM_A", "real_time": 1.0, "cpu_time": 1.0, "time_unit": "ns", "hits": 3.0, "misses": 2.0}]
+    row = {"name": "BM_A", "real_time": 1.0, "cpu_time": 1.0, "time_unit": "ns", "hits": 3.0, "misses": 2.0}
+    assert imported(catalogue.read(json.dumps({"context": {}, "benchmarks": [row]}))).counters == ("hits", "misses")
+    rows = [row, {**row, "misses": float("nan"), "late": 1.0}]
     reading = catalogue.read(json.dumps({"context": {}, "benchmarks": rows}))
+    assert imported(reading).counters == ("hits",)
+    assert reading.notes == ("counters without a number in each repetition are left out: 'late', 'misses'",)
+
+
+def test_counters_of_pytest_benchmark_are_named() -> None:
+    raw = json.loads((DATA / "pytest_benchmark-5.3.1.json").read_text())
+    raw["benchmarks"][0]["extra_info"] = {"rows": 12, "accuracy": 0.5, "label": "x", "nested": {"a": 1}, "": 1, "on": True}
+    reading = catalogue.read(json.dumps(raw))
+    assert imported(reading).counters == ("rows", "accuracy")
+    assert not [one for one in reading.series if not one.derived and one.measure]
+
+
+def imported(reading):
     at = "2026-01-01T00:00:00+00:00"
     run = Run(id="x", started_at=at, finished_at=at, state=RunState.COMPLETE, config_digest="x", device="cpu")
-    assert import_results({"x.json": reading}, run=run, tool_version="1").counters == ("hits", "misses")
+    return import_results({"x.json": reading}, run=run, tool_version="1")

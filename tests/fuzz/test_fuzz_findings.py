@@ -1,6 +1,7 @@
 """What fuzzing found, each with the input that showed it: it is refused by name now."""
 
 import json
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -13,13 +14,19 @@ from hypothesis import strategies as st
 
 from ci_bench.commands.baseline_files import OUTCOME, absence
 from ci_bench.errors import GitHubOdd
-from ci_bench.formats import catalogue
-from ci_bench.formats.series import Unreadable
+from ci_bench.formats import catalogue, measurements
+from ci_bench.formats.catalogue import WRITERS
+from ci_bench.formats.exporting import from_reading
+from ci_bench.formats.github_action_benchmark import read_action_history
+from ci_bench.formats.importing import import_results
+from ci_bench.formats.series import Reading, Series, Unreadable
 from ci_bench.github import client, http, server
 from ci_bench.github.http import Answer, Trouble, wait_s
 from ci_bench.github.server import Server, origin
-from ci_bench.records.documents import Kind, schema
+from ci_bench.judge.times.calibration import fingerprint
+from ci_bench.records.documents import Kind, schema, to_json, validate
 from ci_bench.records.faults import form_faults
+from ci_bench.records.results import Better, Run, RunState
 from ci_bench.records.soundness import compiled_parts
 
 HERE = Server(repository="o/r", token="x")  # noqa: S106 - nobody is asked
@@ -39,6 +46,77 @@ FAR = ["Mon, 01 Jan 99999999999999999999 00:00:00 GMT", "Mon, 99999999999999 Jan
 def test_a_userbenchmark_that_is_deep_or_holds_a_huge_number_is_refused(text, reason):
     with pytest.raises(Unreadable, match=reason):
         catalogue.read(text, "userbenchmark")
+
+
+def own(**series):
+    rows = [{"name": "a", "unit": "s", "better": "lower", **series}]
+    return json.dumps({"kind": "measurements", "schema_version": 1, "series": rows})
+
+
+@pytest.mark.parametrize("to", WRITERS)
+@pytest.mark.parametrize("values", [[0.0], [0, 0.0], [1e-320], [-1.0, 1.0], [1e300, 1e300], [5e-324, 1e308]])
+def test_zeros_and_extremes_are_written(values, to):
+    text = WRITERS[to](from_reading(catalogue.read(own(values=values)))).text
+    assert "Infinity" not in text
+    assert "NaN" not in text
+
+
+def test_a_run_of_pyperf_without_values_is_none():
+    runs = [{"values": []}, {"values": [2.0]}, {"warmups": [[1, 3.0]]}]
+    found = catalogue.read(json.dumps({"version": "1.0", "metadata": {"name": "a"}, "benchmarks": [{"runs": runs}]}))
+    assert found.series[0].runs == ((2.0,),)
+
+
+def test_runs_without_numbers_are_not_written():
+    series = Series(benchmark="a", unit="s", better=Better.LOWER, runs=((), (1.0,)), warmups=((5.0,), (6.0,)))
+    empty = replace(series, benchmark="b", runs=((),), warmups=())
+    written = measurements.write(from_reading(Reading(series=(series, empty))))
+    (only,) = catalogue.read(written.text).series
+    assert (only.runs, only.warmups, written.left_out) == (((1.0,),), ((6.0,),), ("b",))
+
+
+@pytest.mark.parametrize("name", ["", " ", "\n"])
+def test_a_benchmark_without_a_name_is_refused(name):
+    rows = {name: {"latency": {"value": 1.0}}, "a": {"latency": {"value": 1.0}}}
+    with pytest.raises(Unreadable, match="a benchmark has no name"):
+        catalogue.read(json.dumps(rows))
+    with pytest.raises(Unreadable, match="a benchmark has no name"):
+        catalogue.read("dev,name,batch_size,accuracy\n,,0,pass\n,a,1,pass\n")
+
+
+def test_a_unit_that_is_no_utf_8_is_written():
+    export = from_reading(catalogue.read(own(unit="\ud800 s\n", value=1.0)))
+    assert all(write(export).text.encode() for write in WRITERS.values())
+
+
+@pytest.mark.parametrize("name", ["\u00e9", "\ud800"])
+def test_a_name_without_letters_is_a_case_that_documents_hold(name):
+    found = sound(catalogue.read(json.dumps({name: {"latency": {"value": 1.0}}})))
+    assert [row.case.name for row in found.cases] == ["_"]
+
+
+def test_a_version_that_is_no_utf_8_is_a_version():
+    row = [[1.0], [], "\ud800"]
+    raw = {"version": 2, "result_columns": ["result", "params", "version"], "results": {"suite.time_a": row}}
+    assert sound(catalogue.read(json.dumps(raw))).cases[0].case.body
+
+
+def sound(reading):
+    """The results that are made of a reading, which their own reader takes."""
+    at = "2026-01-01T00:00:00+00:00"
+    run = Run(id="x", started_at=at, finished_at=at, state=RunState.COMPLETE, config_digest="x", device="cpu")
+    results = import_results({"x": reading}, run=run, tool_version="1").results
+    assert validate(to_json(results), Kind.RESULTS) == ()
+    return results
+
+
+def test_a_stores_value_beyond_any_measurement_is_left_out():
+    commit = {"commit": {"id": "a" * 40}, "date": 1574927127603, "tool": "customBiggerIsBetter"}
+    benches = [{"name": "a", "unit": "tokens/s", "value": value} for value in (1e308, 5.0)]
+    store = f"window.BENCHMARK_DATA = {json.dumps({'lastUpdate': 1, 'entries': {'s': [{**commit, 'benches': benches}]}})}"
+    history, left_out = read_action_history(store, tool_version="1", fingerprint=fingerprint)
+    assert validate(to_json(history), Kind.HISTORY) == ()
+    assert "s/a is 1e+308, which is too large for a measurement" in left_out[0]
 
 
 def test_a_note_that_is_nested_deep_says_nothing(tmp_path):

@@ -33,6 +33,29 @@ def test_an_edited_file_changes_the_digest(tree, command) -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "file"),
+    [
+        ("make -s bench", "Makefile"), (["npm", "run", "bench"], "package.json"), ("cargo bench", "benches/sort.rs"),
+        (["go", "test", "-bench=.", "./kernels/..."], "kernels/sort_test.go"), (["just", "bench"], "justfile"),
+        ("cd kernels && ./run.sh", "kernels/run.sh"), (["/usr/bin/make", "bench"], "Makefile"), ("make -C kernels", "kernels/x.cu"),
+    ],
+)  # fmt: skip
+def test_files_of_other_languages_are_its_code(tree, command, file) -> None:
+    (tree / file).parent.mkdir(exist_ok=True)
+    bodies = set()
+    for text in "ab":
+        (tree / file).write_text(text)
+        bodies.add(of_commands([command], tree))
+    assert len(bodies - {""}) == 2
+
+
+def test_data_in_a_folder_is_not_its_code(tree) -> None:
+    before = of_commands(["pytest bench"], tree)
+    (tree / "bench" / "rows.csv").write_text("1,2")
+    assert of_commands(["pytest bench"], tree) == before
+
+
+@pytest.mark.parametrize(
     "command", ["true", ["pytest", "."], "python -c 'x' \"", ["cat", "/etc/hostname"], ["cat", "../lib.py"], [""]]
 )
 def test_a_command_without_files_of_the_tree_has_no_digest(tree, command) -> None:

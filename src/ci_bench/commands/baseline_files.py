@@ -16,15 +16,18 @@ OUTCOME = "baseline.json"
 """File next to a fetched baseline, or instead of it: its origin, or why it is missing."""
 
 
-def read_baseline(path: Path | None, *, is_artifact: bool = False) -> Baseline:
+def read_baseline(path: Path | None, *, is_artifact: bool = False, alone: bool = False) -> Baseline:
     """The results of an earlier run: a document, a run's folder, or an artifact as it was downloaded (``.zip``).
 
-    `is_artifact` says that `fetch-baseline` was to leave them there. Absent results are an absence with its reason; broken ones
-    are an error before measuring, `BadDocument`.
+    `is_artifact` says that `fetch-baseline` was to leave them there, `alone` that none was requested.
+    Absent results are an absence with its reason; broken ones are an error before measuring,
+    `BadDocument`.
     """
     mode = BaselineMode.ARTIFACT if is_artifact else BaselineMode.FILE
+    if alone:
+        return Baseline(mode=BaselineMode.NONE, absence="none was requested")
     if path is None:
-        return Baseline(mode=mode, absence="none was requested (--baseline PATH)")
+        return Baseline(mode=mode, absence="none was named (--baseline PATH, paired or none)")
     file = results_path(path)
     if not file.exists():
         said = absence(path) if path.suffix not in {".json", ".zip"} else None

@@ -31,10 +31,11 @@ PAIRED, NONE, ARTIFACT = "paired", "none", "artifact"
 class BaselineChoice:
     """Baseline of head: base, measured in this run, in turns.
 
-    Or an earlier run at `path`, if any.
+    Or an earlier run at `path`, if any. `alone` says that no comparison was requested.
     """
 
     paired: bool = False
+    alone: bool = False
     path: Path | None = None
     is_artifact: bool = False
 
@@ -62,7 +63,7 @@ def choose_baseline(settings: Measuring, config: Config) -> BaselineChoice:
     if named == ARTIFACT:
         return BaselineChoice(path=settings.fetched, is_artifact=True)
     if named in {None, NONE, PAIRED}:
-        return BaselineChoice(paired=named == PAIRED)
+        return BaselineChoice(paired=named == PAIRED, alone=named == NONE)
     root = "." if settings.baseline else os.path.relpath(settings.here)
     path = str(named) if root == "." else str(Path(root, named))
     return BaselineChoice(path=_path_of(path, saved=settings.save_baseline, fails=_fails_without(config)))
@@ -131,7 +132,7 @@ def open_baseline(choice: BaselineChoice, measurement: Measurement, settings: Me
         with open_sides(measurement.config, settings, [case for _, case in measurement.plan]) as pair:
             yield OpenedBaseline(sides=pair.sides, seal=pair.seal)
         return
-    baseline, path = read_baseline(choice.path, is_artifact=choice.is_artifact), choice.path
+    baseline, path = read_baseline(choice.path, is_artifact=choice.is_artifact, alone=choice.alone), choice.path
     if path is not None and baseline.absence is not None:
         tell(f"no baseline: {baseline.absence}; measuring only head")
     kept = saved_beside(baseline.results, results_path(path)) if baseline.results is not None and path is not None else {}

@@ -34,8 +34,8 @@ class _Found:
 
 
 def matches(root: Node) -> bool:
-    """Return whether it looks like this format."""
-    return root.has("result_columns", "results")
+    """Return whether it looks like this format, or its first version, which had no columns."""
+    return root.has("result_columns", "results") or root.has("results", "commit_hash", "params")
 
 
 def read(root: Node) -> Reading:
@@ -43,7 +43,7 @@ def read(root: Node) -> Reading:
     version = root.get("version")
     if version is None or version.value != _VERSION:
         said = "no version" if version is None else f"version {show(version.value)}"
-        root.wrong(f"it is not of version {_VERSION} of asv's results, but of {said}; update asv")
+        root.wrong(f"it is not of version {_VERSION} of asv's results, but of {said}; run `asv update`")
     columns = [column.text() for column in root.field("result_columns").items()]
     found = _Found()
     for name, row in root.field("results").fields():

@@ -179,12 +179,15 @@ def _read_any(text: str) -> Reading:
 def _checked(reading: Reading) -> Reading:
     """Check the rules of every format: at least one series, not too many, and unique names."""
     if not reading.series and not reading.failed and not reading.skipped:
-        raise Unreadable("it contains no benchmark")
+        raise Unreadable("; ".join(("it contains no benchmark", *reading.notes)))
     if len(reading.series) > MAX_SERIES:
         raise Unreadable(f"{len(reading.series):,} series; at most {MAX_SERIES:,} are read")
     if (count := sum(len(run) for series in reading.series for run in series.runs)) > MAX_VALUES:
         raise Unreadable(f"{count:,} numbers; at most {MAX_VALUES:,} are read")
     clean = with_stable_names(_on_one_line(reading))
+    absent = (*clean.failed, *clean.skipped)
+    if not all(one.benchmark for one in clean.series) or not all(one.benchmark for one in absent):
+        raise Unreadable("a benchmark has no name; give each benchmark its own name")
     times = Counter((series.benchmark, series.measure) for series in clean.series)
     if twice := next((key for key, count in times.items() if count > 1), None):
         raise Unreadable(f"two series have the same name, {show(' '.join(twice).strip())}; give each benchmark its own name")
@@ -192,13 +195,13 @@ def _checked(reading: Reading) -> Reading:
 
 
 def _on_one_line(reading: Reading) -> Reading:
-    """The same with names and reasons on one line each."""
+    """The same with names, units and reasons on one line each."""
     named = [one.benchmark for one in reading.series] + [one.benchmark for one in (*reading.failed, *reading.skipped)]
     names = {name: _one_line(name) for name in dict.fromkeys(named)}
     clean = renamed(reading, {name: line for name, line in names.items() if line != name})
     return replace(
         clean,
-        series=tuple(replace(one, measure=_one_line(one.measure)) for one in clean.series),
+        series=tuple(replace(one, measure=_one_line(one.measure), unit=_one_line(one.unit)) for one in clean.series),
         failed=tuple(replace(one, reason=_one_line(one.reason)) for one in clean.failed),
         skipped=tuple(replace(one, reason=_one_line(one.reason)) for one in clean.skipped),
     )

@@ -16,7 +16,7 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from ci_bench.formats.exporting import Files, Written
@@ -28,9 +28,9 @@ from ci_bench.records.results import Better, CaseResult, Results, Status
 PHASES = {kind.name.removeprefix(f"{COMPILE_COLD.name}_"): kind.name for kind in COMPILE_PHASES}
 """Our metric by the phase of compiling."""
 _KEYS = ("dev", "name", "batch_size", "tag")
-_MAIN = "abs_latency"
+MAIN = "abs_latency"
 _COLUMNS: dict[str, tuple[str, Better, bool]] = {
-    _MAIN: ("ms", Better.LOWER, False),
+    MAIN: ("ms", Better.LOWER, False),
     "compilation_latency": ("s", Better.LOWER, False),
     "eager_peak_mem": ("GB", Better.LOWER, False),
     "dynamo_peak_mem": ("GB", Better.LOWER, False),
@@ -81,29 +81,33 @@ def read(text: str) -> Reading:
     Raises:
         Unreadable: a row does not fit the header, or a known column holds no number.
     """
+    rows, names = _last_rows(text)
+    found = of_models({name: (f"line {number}", row) for name, (number, row) in rows.items()})
+    return replace(found, shorter={name: names[name] for name in rows})
+
+
+def of_models(rows: Mapping[str, tuple[str, Mapping[str, str]]]) -> Reading:
+    """The figures of each model, by the name that it is compared under: where its row is, and its cells by column.
+
+    Raises:
+        Unreadable: a known column holds no number.
+    """
     series: list[Series] = []
     failed: list[Absent] = []
     skipped: list[Absent] = []
-    rows, names = _last_rows(text)
-    for name, (number, row) in rows.items():
+    for name, (place, row) in rows.items():
         accuracy = row.get("accuracy", _PASSED)
         if accuracy.startswith(_NOT_COMPARED):
             skipped.append(Absent(benchmark=name, reason=accuracy))
         elif accuracy != _PASSED:
             failed.append(Absent(benchmark=name, reason=accuracy or "the runner says nothing of its accuracy"))
-        elif _MAIN in row and not _has_latency(row[_MAIN], number):
+        elif MAIN in row and not _has_latency(row[MAIN], place):
             failed.append(Absent(benchmark=name, reason="the runner has no latency of it"))
         else:
             if "accuracy" in row:
                 series.append(Series(benchmark=name, measure="accuracy", runs=one_run(1.0), unit="", better=Better.HIGHER))
-            series += _series(name, row, number)
-    return Reading(
-        series=tuple(series),
-        failed=tuple(failed),
-        skipped=tuple(skipped),
-        tool="dynamo runner",
-        shorter={name: names[name] for name in rows},
-    )
+            series += _series(name, row, place)
+    return Reading(series=tuple(series), failed=tuple(failed), skipped=tuple(skipped), tool="dynamo runner")
 
 
 def _last_rows(text: str) -> tuple[dict[str, tuple[int, Mapping[str, str]]], dict[str, tuple[str, ...]]]:
@@ -142,12 +146,12 @@ def _rows(text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
         raise Unreadable(f"it is not valid CSV: {error}") from error
 
 
-def _has_latency(cell: str, number: int) -> bool:
+def _has_latency(cell: str, place: str) -> bool:
     """Return whether there is a latency above 0.
 
     The runner writes NaN for a loss of its measurement, and an empty cell for none.
     """
-    latency = _number(cell or "0", number, _MAIN)
+    latency = _number(cell or "0", place, MAIN)
     return not (isinstance(latency.value, float) and math.isnan(latency.value)) and latency.number() > 0
 
 
@@ -164,12 +168,12 @@ def _batch_of(row: Mapping[str, str]) -> str:
     return f"batch={size}" if size not in {"", "0"} else ""
 
 
-def _series(name: str, row: Mapping[str, str], number: int) -> Iterator[Series]:
+def _series(name: str, row: Mapping[str, str], place: str) -> Iterator[Series]:
     for column, cell in row.items():
-        measure = "" if column == _MAIN else column
+        measure = "" if column == MAIN else column
         if column in _COLUMNS and cell:
             unit, better, derived = _COLUMNS[column]
-            value = one_run(_number(cell, number, column).number())
+            value = one_run(_number(cell, place, column).number())
             yield Series(benchmark=name, measure=measure, runs=value, unit=unit, better=better, derived=derived)
         elif column not in _KEYS and _is_number(cell):
             yield Series(benchmark=name, measure=measure, runs=one_run(float(cell)), unit="", better=None, derived=True)
@@ -182,12 +186,12 @@ def _is_number(cell: str) -> bool:
         return False
 
 
-def _number(cell: str, line: int, column: str) -> Node:
+def _number(cell: str, place: str, column: str) -> Node:
     """The cell, as something that can complain about itself."""
     try:
-        return Node(float(cell), f"line {line}, column {column}")
+        return Node(float(cell), f"{place}, column {column}")
     except ValueError:
-        return Node(cell, f"line {line}, column {column}")
+        return Node(cell, f"{place}, column {column}")
 
 
 HEAD = ("dev", "name", "batch_size")

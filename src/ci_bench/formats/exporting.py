@@ -67,9 +67,16 @@ def from_results(results: Results) -> Export:
     )
 
 
+LARGEST = 1e290
+"""Larger numbers of seconds overflow in nanoseconds; nothing measures them."""
+
+
 def from_reading(reading: Reading) -> Export:
-    """Convert the reading of another tool's file."""
-    return Export(series=reading.series, failed=reading.failed, skipped=reading.skipped)
+    """Convert the reading of another tool's file. A series with a number beyond `LARGEST` counts as failed."""
+    huge = [series for series in reading.series if any(abs(value) > LARGEST for value in series.values)]
+    failed = [Absent(benchmark=one.label, reason=f"it holds a number beyond {LARGEST:g}") for one in huge]
+    kept = tuple(series for series in reading.series if series not in huge) if huge else reading.series
+    return Export(series=kept, failed=(*reading.failed, *failed), skipped=reading.skipped)
 
 
 def _absent(row: CaseResult) -> Absent:

@@ -21,7 +21,7 @@ from ci_bench.formats.importing import ARM, MAIN, SUITE, VALUE, plain_name
 from ci_bench.formats.parsing import Node, is_number, parse_json
 from ci_bench.formats.series import Reading, Series, one_run
 from ci_bench.formats.units import interpret
-from ci_bench.records.history import Entry, History, Machine, Points
+from ci_bench.records.history import LARGEST, Entry, History, Machine, Points
 from ci_bench.records.results import Better, Fact, Lane, Unit
 from ci_bench.records.units import TIMES
 
@@ -182,8 +182,9 @@ def _read_entry(suite: str, entry: Node, collected: _Collected, tool_version: st
         unit = str(bench.field("unit").value)
         measured, better = interpret(unit), better_of(kind, unit)
         value = coerced(bench.field("value")) * measured.scale
-        if measured.unit in TIMES and value <= 0:
-            collected.left_out.append(f"{bench.path}: {name} is {value:g}, which is not a valid time")
+        if (measured.unit in TIMES and value <= 0) or abs(value) > LARGEST:
+            fault = "too large for a measurement" if abs(value) > LARGEST else "not a valid time"
+            collected.left_out.append(f"{bench.path}: {name} is {value:g}, which is {fault}")
             continue
         collected.cells.setdefault((case_id(name), measured.unit, better), {}).setdefault(run.id, float(f"{value:.6g}"))
 

@@ -4,14 +4,15 @@ https://github.com/google/benchmark/blob/main/docs/user_guide.md#output-formats
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 from ci_bench.formats.exporting import Export, Written, split_times
-from ci_bench.formats.importing import known_facts
+from ci_bench.formats.importing import known_facts, listed
 from ci_bench.formats.parsing import Node, is_number
 from ci_bench.formats.series import Absent, Reading, Runs, Series, one_run
+from ci_bench.records.faults import show
 from ci_bench.records.results import Better
 
 _NO_COUNTERS = {
@@ -54,7 +55,7 @@ def read(root: Node) -> Reading:
     for name, rows in groups.items():
         if errors := [row for row in rows if _is_true(row, "error_occurred")]:
             failed.append(Absent(benchmark=name, reason=_said(errors[0], "error_message")))
-        elif skips := [row for row in rows if row.get("skipped") and row.field("skipped").value]:
+        elif skips := [row for row in rows if _is_skipped(row)]:
             skipped.append(Absent(benchmark=name, reason=_said(skips[0], "skip_message")))
         elif samples := _samples(rows):
             series += _series(name, samples)
@@ -66,11 +67,30 @@ def read(root: Node) -> Reading:
     context = root.field("context").value
     named = context if isinstance(context, dict) else {}
     machine = known_facts((("cpu_count", named.get("num_cpus")), ("build", named.get("library_build_type"))))
-    return Reading(series=tuple(series), failed=tuple(failed), skipped=tuple(skipped), tool=tool, machine=machine)
+    return Reading(
+        series=tuple(series), failed=tuple(failed), skipped=tuple(skipped), tool=tool, machine=machine, notes=_lost(groups)
+    )
+
+
+def _lost(groups: Mapping[str, Sequence[Node]]) -> tuple[str, ...]:
+    """A note on counters that some repetition has no number of: the library writes NaN for what it does not know."""
+    lost: set[str] = set()
+    for rows in groups.values():
+        samples = _samples(rows)
+        counters = {name for row in samples for name, one in row.fields() if isinstance(one.value, float)} - _NO_COUNTERS
+        lost |= counters - {*(_counters(samples) if samples else ())}
+    return (f"counters without a number in each repetition are left out: {listed(sorted(lost))}",) if lost else ()
 
 
 def _is_true(row: Node, name: str) -> bool:
     return row.has(name) and row.field(name).value is True
+
+
+def _is_skipped(row: Node) -> bool:
+    said = row.get("skipped")
+    if said is not None and isinstance(said.value, list | dict):
+        said.wrong(f"{show(said.value)} is neither true nor false")
+    return said is not None and bool(said.value)
 
 
 def _said(row: Node, name: str) -> str:

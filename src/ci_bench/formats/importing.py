@@ -174,7 +174,7 @@ def import_results(files: Mapping[str, Reading], *, run: Run, tool_version: str)
     cases = tuple(_case(name, row) for name, row in rows.items() if row.metrics or row.failures or row.skips)
     incomparable = tuple(words for row in rows.values() for words in row.incomparable)
     if not cases and incomparable:
-        raise Unreadable(f"nothing in it can be compared: {_listed(incomparable)}")
+        raise Unreadable(f"nothing in it can be compared: {listed(incomparable)}")
     if not cases:
         raise Unreadable(_without_direction(list(undirected)))
     counts = [len(metric.launches) for case in cases for metric in case.metrics]
@@ -285,7 +285,9 @@ def _case(benchmark: str, row: _Row) -> CaseResult:
             arms=(ARM,),
             reference=ARM,
             title=benchmark[:LONGEST_TITLE],
-            body=hashlib.sha256("\0".join(sorted(row.versions)).encode()).hexdigest()[:16] if row.versions else "",
+            body=hashlib.sha256("\0".join(sorted(row.versions)).encode("utf-8", "replace")).hexdigest()[:16]
+            if row.versions
+            else "",
         ),
         status=status,
         reproduce="",
@@ -294,17 +296,24 @@ def _case(benchmark: str, row: _Row) -> CaseResult:
     )
 
 
+def _body(versions: Iterable[str]) -> str:
+    """A digest of the versions of a benchmark's code; empty without any."""
+    joined = "\0".join(sorted(versions))
+    return hashlib.sha256(joined.encode("utf-8", "replace")).hexdigest()[:16] if joined else ""
+
+
 def _without_direction(undirected: Sequence[str]) -> str:
     if not undirected:
         return "all its numbers are derived from other numbers, so nothing can be compared"
     return (
-        f"it does not say which way {_listed(undirected)} is better: give a unit that does (ms, MB, 1/s), a direction where the"
+        f"it does not say which way {listed(undirected)} is better: give a unit that does (ms, MB, 1/s), a direction where the"
         " format has one, or write the numbers as `measurements`; files of the form [{name, unit, value}] are read with --from"
         " customSmallerIsBetter or customBiggerIsBetter"
     )
 
 
-def _listed(names: Sequence[str], most: int = 3) -> str:
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Some of the names as people read them, the end of a long one, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(show(name if len(name) <= LONGEST else f"…{name[-LONGEST:]}") for name in names[:most]) + more
 

@@ -3,14 +3,15 @@
 https://github.com/openjdk/jmh (``JSONResultFormat``)
 """
 
+import math
 from collections.abc import Iterator
 
 from ci_bench.formats.importing import known_facts
 from ci_bench.formats.parsing import Node
-from ci_bench.formats.series import Reading, Series
+from ci_bench.formats.series import Absent, Reading, Series
 from ci_bench.records.results import Better
 
-_THROUGHPUT = "thrpt"
+_THROUGHPUT, _NONE = "thrpt", "NaN"
 _MACHINE = {"jdk": "jdkVersion", "vm": "vmName"}
 
 
@@ -26,33 +27,43 @@ def matches(root: Node) -> bool:
 def read(root: Node) -> Reading:
     """Scores by fork and iteration; secondary metrics (allocation rates and the like) only if they are asked for.
 
-    Parameters, mode and threads are part of a benchmark's name.
+    Parameters, mode and threads are part of a benchmark's name. A benchmark without a score failed.
     """
     rows = list(root.items())
+    without = [row for row in rows if not _is_known(row.field("primaryMetric"))]
     facts = [known_facts((fact, part.value) for fact, name in _MACHINE.items() if (part := row.get(name))) for row in rows]
     return Reading(
         series=tuple(series for row in rows for series in _series(row)),
+        failed=tuple(Absent(benchmark=_name(row), reason="JMH has no score of it") for row in without),
         tool="JMH",
         machine=facts[0] if facts and all(one == facts[0] for one in facts) else {},
     )
 
 
 def _series(row: Node) -> Iterator[Series]:
-    mode = row.field("mode").text()
-    better = Better.HIGHER if mode == _THROUGHPUT else Better.LOWER
-    name = _name(row, mode)
-    yield _metric(name, "", row.field("primaryMetric"), better, derived=False)
-    secondary = row.get("secondaryMetrics")
+    name, primary, secondary = _name(row), row.field("primaryMetric"), row.get("secondaryMetrics")
+    if not _is_known(primary):
+        return
+    better = Better.HIGHER if row.field("mode").text() == _THROUGHPUT else Better.LOWER
+    yield _metric(name, "", primary, better, derived=False)
     for measure, metric in secondary.fields() if secondary else ():
-        if metric.get("rawData"):
+        if metric.get("rawData") and _is_known(metric):
             yield _metric(name, measure, metric, None, derived=True)
 
 
-def _name(row: Node, mode: str) -> str:
+def _is_known(metric: Node) -> bool:
+    """Return whether no score is the text ``NaN``, which JMH writes for what it could not measure."""
+    raw, score = metric.get("rawData"), metric.get("score")
+    forks = [fork.value for fork in raw.items()] if raw else []
+    scores = [one for fork in forks if isinstance(fork, list) for one in fork] or [score.value if score else None]
+    return not any(one == _NONE or (isinstance(one, float) and math.isnan(one)) for one in scores)
+
+
+def _name(row: Node) -> str:
     params, threads = row.get("params"), row.get("threads")
     words = [f"{key}={value.value}" for key, value in params.fields()] if params else []
     words += [f"threads={threads.value}"] if threads and threads.value != 1 else []
-    return f"{row.field('benchmark').text()}[{', '.join([mode, *words])}]"
+    return f"{row.field('benchmark').text()}[{', '.join([row.field('mode').text(), *words])}]"
 
 
 def _metric(name: str, measure: str, metric: Node, better: Better | None, *, derived: bool) -> Series:

@@ -101,29 +101,32 @@ def _absent(root: Node, name: str) -> tuple[Absent, ...]:
 
 
 def write(export: Export) -> Written:
-    """Everything but what has no direction, which the format insists on."""
+    """Everything but what has no direction or no number, on which the format insists."""
+    held = [series for series in export.series if series.better is not None and series.values]
     document = {
         "kind": KIND,
         "schema_version": VERSION,
         "tool": f"ci-bench {export.tool_version}".strip(),
-        "series": [_written(series) for series in export.series if series.better is not None],
+        "series": [_written(series) for series in held],
         **{
             name: [{"name": one.benchmark, "reason": one.reason} for one in absent]
             for name, absent in (("failed", export.failed), ("skipped", export.skipped))
             if absent
         },
     }
-    left_out = tuple(series.label for series in export.series if series.better is None)
+    left_out = tuple(series.label for series in export.series if series.better is None or not series.values)
     return Written(text=json.dumps(document, indent=1, allow_nan=False) + "\n", left_out=left_out)
 
 
 def _written(series: Series) -> dict[str, Any]:
+    warmups = series.warmups or ((),) * len(series.runs)
+    pairs = [(run, warm) for run, warm in zip(series.runs, warmups, strict=True) if run]
     return {
         "name": series.benchmark,
         **({"measure": series.measure} if series.measure else {}),
         "unit": series.unit or "count",
         "better": str(series.better),
         **({"derived": True} if series.derived else {}),
-        "runs": [list(run) for run in series.runs],
-        **({"warmups": [list(run) for run in series.warmups]} if any(series.warmups) else {}),
+        "runs": [list(run) for run, _ in pairs],
+        **({"warmups": [list(warm) for _, warm in pairs]} if any(warm for _, warm in pairs) else {}),
     }

@@ -3,8 +3,9 @@
 https://github.com/pytorch/pytorch/wiki/How-to-integrate-with-PyTorch-OSS-benchmark-database
 
 Read are a list of records, one record, or one on each line. A record has neither unit nor direction; they are taken from
-``metric.unit`` or ``metric.extra_info`` (``unit``, ``better``), if a writer put them there. The direction of a time, a rate,
-memory or energy follows from the unit.
+``metric.unit``, ``metric.extra_info`` (``unit``, ``better``) or the metric's name (``latency(ms)``, ``token_per_sec``), if a
+writer put them there. The direction of a time, a rate, memory or energy follows from the unit. Records of PyTorch's dynamo runner
+are read as its tables: the last one of a metric counts, and its words of accuracy are in ``metric.extra_info``.
 
 The writer makes one JSON array, one record per metric. A record names benchmark, model and metric;
 all samples go into ``benchmark_values``. Metrics have one type, numbers: how a case ended is in
@@ -15,11 +16,16 @@ warm-ups, details of checks.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from ci_bench.formats.dynamo_csv import accuracy_word, candidates, device_of, model_of, speedup_of
+from ci_bench.formats.dynamo_csv import MAIN, accuracy_word, candidates, device_of, model_of, of_models, speedup_of
 from ci_bench.formats.exporting import Files, Written, one_file
+from ci_bench.formats.importing import listed
 from ci_bench.formats.parsing import Node, parse_json
 from ci_bench.formats.series import Reading, Series, Unreadable, one_run
 from ci_bench.formats.units import direction
@@ -61,26 +67,99 @@ def read(root: Node) -> Reading:
 
     A benchmark is named by benchmark, model, backend, mode, data type, device, inputs and arguments.
     """
-    records = root.items() if isinstance(root.value, list) else iter((root,))
-    return Reading(series=tuple(map(_series, records)), tool="PyTorch OSS benchmark v3")
+    records = list(root.items()) if isinstance(root.value, list) else [root]
+    found = of_models(_rows([one for one in records if _is_of_runner(one)]))
+    others = [(one, one.field("metric")) for one in records if not _is_of_runner(one)]
+    texts = [metric.field("name").text() for _, metric in others if _texts(metric)]
+    return replace(
+        found,
+        series=(*found.series, *(_series(one) for one, metric in others if not _texts(metric))),
+        tool="PyTorch OSS benchmark v3",
+        notes=(f"texts are not compared: {listed([*dict.fromkeys(texts)])}",) if texts else (),
+    )
+
+
+_RUNNER = "TorchInductor"
+"""The benchmark's name in records of ``benchmarks/dynamo/common.py`` (``output_json``)."""
+
+
+def _is_of_runner(record: Node) -> bool:
+    return bool(record.field("benchmark").field("name").value == _RUNNER)
+
+
+def _rows(records: Sequence[Node]) -> dict[str, tuple[str, dict[str, str]]]:
+    """The runner's records as rows of its tables, by the name of each model; settings tell several rows of a model apart."""
+    names = [" ".join(_words(record)) for record in records]
+    settings = [_settings(record) for record in records]
+    several = Counter(name for name, _ in {*zip(names, settings, strict=True)})
+    rows: dict[str, tuple[str, dict[str, str]]] = {}
+    for record, name, setting in zip(records, names, settings, strict=True):
+        metric = record.field("metric")
+        measure = metric.field("name").text()
+        values = _texts(metric) or [repr(one) for one in _values(metric) if measure == MAIN or not math.isnan(one)]
+        row = rows.setdefault(f"{name} ({setting})" if several[name] > 1 else name, (record.path, {}))[1]
+        if values:  # other figures that are NaN are left out
+            row[measure] = values[-1]
+    return rows
+
+
+def _settings(record: Node) -> str:
+    """The runner's settings without the batch size, since a model that failed has 0."""
+    info = record.field("benchmark").get("extra_info")
+    named = info.value if info and isinstance(info.value, dict) else {}
+    return _spelt({name: value for name, value in named.items() if name not in {"device", "batch_size"}})
+
+
+def _texts(metric: Node) -> list[str]:
+    """The words of a metric without numbers, such as an accuracy's ``pass``."""
+    info = metric.get("extra_info")
+    words = info.get("benchmark_values") if info and not metric.get("benchmark_values") else None
+    return [str(one.value) for one in words.items()] if words else []
+
+
+def _values(metric: Node) -> Sequence[float]:
+    """The numbers of a metric, NaN included, which the runner writes where it has none."""
+    field = metric.field("benchmark_values")
+    values = [math.nan if _is_nan(one.value) else one.number() for one in field.items()]
+    return values or field.wrong("the list is empty")
+
+
+def _is_nan(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _series(record: Node) -> Series:
     metric = record.field("metric")
     info = metric.get("extra_info")
     about, better = (info.get("unit"), info.get("better")) if info else (None, None)
-    unit = metric.get("unit") or about
-    said = unit.text() if unit else ""
+    name, unit = metric.field("name").text(), metric.get("unit") or about
+    said = unit.text() if unit else _unit_in(name)
     values = metric.field("benchmark_values").numbers()
     if not values:
         metric.field("benchmark_values").wrong("the list is empty")
     return Series(
         benchmark=" ".join(_words(record)),
-        measure=metric.field("name").text(),
+        measure=name,
         runs=one_run(*values),
         unit=said,
-        better=Better(better.value) if better is not None and better.value in tuple(Better) else direction(said),
+        better=Better(better.value) if better is not None and better.value in tuple(Better) else _direction(name, said),
     )
+
+
+_IN_BRACKETS, _RATE = re.compile(r".*\(([^()]+)\)"), re.compile(r"(?:.*[ _])?([a-z]+)_per_sec(?:ond)?")
+
+
+def _unit_in(name: str) -> str:
+    """The unit that a metric's name ends with: ``load_time(ms)``, ``token_per_sec``."""
+    if (found := _IN_BRACKETS.fullmatch(name)) is not None:
+        return found[1]
+    rate = _RATE.fullmatch(name)
+    return f"{rate[1]}/s" if rate else ""
+
+
+def _direction(name: str, unit: str) -> Better | None:
+    """That of the unit; fewer instructions are better."""
+    return Better.LOWER if name.endswith("instruction_count") else direction(unit)
 
 
 def _words(record: Node) -> Iterator[str]:

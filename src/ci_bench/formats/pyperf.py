@@ -41,7 +41,7 @@ def _series(benchmark: Node, shared: Node | None) -> Series:
     if unit is not None and unit.text() not in _UNITS:
         unit.wrong(f"{unit.text()!r} is not a unit of pyperf; known are {', '.join(_UNITS)}")
     name = _metadata(benchmark, shared, "name")
-    measuring = [run for run in benchmark.field("runs").items() if run.get("values")]
+    measuring = [run for run in benchmark.field("runs").items() if (values := run.get("values")) and values.value]
     if not measuring:
         benchmark.field("runs").wrong("no run has values")
     return Series(

@@ -4,16 +4,17 @@ https://pytest-benchmark.readthedocs.io/en/stable/usage.html
 """
 
 import json
+from collections.abc import Iterator
 from statistics import fmean, quantiles, stdev
 from typing import Any
 
 from ci_bench.formats.exporting import Export, Written, split_times
 from ci_bench.formats.importing import known_facts, without_patch
-from ci_bench.formats.parsing import Node
+from ci_bench.formats.parsing import Node, is_number
 from ci_bench.formats.series import Reading, Series, one_run
 from ci_bench.records.results import Better, Fact
 
-_LEAST_FOR_SPREAD = 2
+_LEAST_FOR_SPREAD, _LEAST_MEAN = 2, 1e-300
 
 
 def matches(root: Node) -> bool:
@@ -22,10 +23,13 @@ def matches(root: Node) -> bool:
 
 
 def read(root: Node) -> Reading:
-    """Seconds per call of every benchmark that passed: all rounds where they were saved, else their median."""
+    """Seconds per call of every benchmark that passed: all rounds where they were saved, else their median.
+
+    Numbers in ``extra_info`` are the user's own, of no known direction.
+    """
     version = root.get("version")
     return Reading(
-        series=tuple(_series(one) for one in root.field("benchmarks").items()),
+        series=tuple(series for one in root.field("benchmarks").items() for series in _series(one)),
         tool=f"pytest-benchmark {version.text()}" if version else "pytest-benchmark",
         machine=_machine(root.field("machine_info")),
     )
@@ -46,11 +50,16 @@ def _machine(info: Node) -> dict[str, Fact]:
     )
 
 
-def _series(benchmark: Node) -> Series:
-    stats = benchmark.field("stats")
+def _series(benchmark: Node) -> Iterator[Series]:
+    stats, name = benchmark.field("stats"), benchmark.field("fullname").text()
     data = stats.get("data")
     seconds = data.numbers() if data and data.value else (stats.field("median").number(),)
-    return Series(benchmark=benchmark.field("fullname").text(), runs=one_run(*seconds), unit="s", better=Better.LOWER)
+    yield Series(benchmark=name, runs=one_run(*seconds), unit="s", better=Better.LOWER)
+    info = benchmark.get("extra_info")
+    counters = info.fields() if info and isinstance(info.value, dict) else ()
+    for measure, value in counters:
+        if measure.strip() and is_number(value.value):
+            yield Series(benchmark=name, measure=measure, runs=one_run(value.number()), unit="", better=None, derived=True)
 
 
 def write(export: Export) -> Written:
@@ -113,7 +122,7 @@ def _stats(seconds: list[float]) -> dict[str, Any]:
         "outliers": f"{far};{len(ordered) - len(inside)}",
         "ld15iqr": inside[0],
         "hd15iqr": inside[-1],
-        "ops": 1 / mean,
+        "ops": 1 / mean if abs(mean) > _LEAST_MEAN else 0.0,  # 0 is pytest-benchmark's own word
         "total": sum(ordered),
         "data": seconds,
         "iterations": 1,

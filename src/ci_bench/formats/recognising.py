@@ -29,7 +29,11 @@ _LOOKS = (
     ("the CSV of hyperfine; `--export-json FILE` is read", r"\Acommand,mean,stddev,median,user,system,min,max"),
     (
         "PyTorch's table of expected instruction counts, which is not read; its tables of expected accuracies are",
-        r"\A\s*[\w.-]+,compile_time_instruction_count,\d+",
+        r"\A\s*[\w.-]+,[\w ]*instruction[ _]count,\d+",
+    ),
+    (
+        "PyTorch's table of expected speedups, which is not read; the runner's own tables of performance are",
+        r"\A#?name,.*,perf_speedup_target",
     ),
     ("the CSV of Google Benchmark; `--benchmark_out_format=json` is read", r"(?m)^name,iterations,real_time,cpu_time"),
     ("HTML", r"(?i)\A\s*<(!doctype html|html)"),
@@ -104,19 +108,26 @@ def with_full_names(readings: Sequence[Reading]) -> list[Reading]:
     """The same with every benchmark called by its full name, if exactly one of the readings' full names belongs to it.
 
     A model that failed before it had a batch size is then the same benchmark as the model with one.
+    If there are several, all of them failed.
     """
     full: dict[str, set[str]] = {}
     for name, shorter in ((name, shorter) for reading in readings for name, shorter in reading.shorter.items()):
         for short in shorter:
             full.setdefault(short, set()).add(name)
-    only = {short: {name for name in names if name not in full} for short, names in full.items()}
-    known = {short: next(iter(names)) for short, names in only.items() if len(names) == 1}
-    return [
-        renamed(
-            reading, {short: name for short, name in known.items() if short in reading.shorter and name not in reading.shorter}
-        )
-        for reading in readings
-    ]
+    longest = {short: sorted(name for name in names if name not in full) for short, names in full.items()}
+    return [_fully_named(reading, longest) for reading in readings]
+
+
+def _fully_named(reading: Reading, full: Mapping[str, Sequence[str]]) -> Reading:
+    missing = {short: names for short, names in full.items() if short in reading.shorter}
+    only = {short: names[0] for short, names in missing.items() if len(names) == 1 and names[0] not in reading.shorter}
+    several = {
+        short: [name for name in names if name not in reading.shorter] for short, names in missing.items() if len(names) > 1
+    }
+    failed = tuple(
+        replace(one, benchmark=name) for one in reading.failed for name in several.get(one.benchmark) or (one.benchmark,)
+    )
+    return renamed(replace(reading, failed=failed), only)
 
 
 def renamed(reading: Reading, names: Mapping[str, str]) -> Reading:

@@ -7,12 +7,13 @@ Text may hold names from the document, so renderers escape it; the command is a 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from ci_bench.records.comparison import BaselineMode, CaseComparison, Comparison, Finding, RunVerdict, Verdict
 from ci_bench.records.config import Rule, Severity
 from ci_bench.records.labels import worst_first
+from ci_bench.records.metrics import IMPORTED
 from ci_bench.records.results import Environment
 
 MEASURE_BASE = "Run ci-bench on the base branch with the same configuration and pass its results.json as --baseline."
@@ -45,6 +46,18 @@ _BY_RULE: Mapping[Rule, str] = {
 }
 
 
+STOP_OTHERS = "Stop other work on the machine, or raise the threshold: more launches would not decide it."
+MORE_FILES = (
+    "Measure each side five times, in turns, and compare all files: ci-bench compare --base base1.json … --head head1.json …"
+)
+_OF_FILES: Mapping[str, str] = {
+    IN_TURNS: MORE_FILES,
+    STOP_OTHERS: MORE_FILES,
+    _BY_RULE[Rule.METRIC_REPLACED]: "Measure base again with head's benchmarks, then compare.",
+}
+"""Advice on other tools' files, which ci-bench does not measure, by the advice on its own runs."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NextStep:
     """A sentence, and its command, or an empty text."""
@@ -55,6 +68,12 @@ class NextStep:
 
 def next_step(comparison: Comparison) -> NextStep | None:
     """Choose by the obstacle to a comparison, then by the worst finding; `None` after a pass."""
+    step = _step(comparison)
+    foreign = {case.suite for case in comparison.cases} == {IMPORTED}
+    return replace(step, text=_OF_FILES.get(step.text, step.text)) if step and foreign else step
+
+
+def _step(comparison: Comparison) -> NextStep | None:
     judgement = comparison.judgement
     if judgement.verdict is RunVerdict.PASSED:
         return None
@@ -86,7 +105,7 @@ def _more_launches(comparison: Comparison) -> str:
     needed = [pair.needed for pair in pairs if pair.needed is not None]
     machine = f"the machine{_load(comparison.head.environment)}"
     if pairs and not needed:
-        return f"Stop other work on {machine}, or raise the threshold: more launches would not decide it."
+        return STOP_OTHERS.replace("the machine", machine)
     allow = f"Allow {math.ceil(max(needed)):,} launches" if needed else "Allow more launches"
     return f"{allow} (run.max_launches, or run.launches if sampling is fixed), or stop other work on {machine}."
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import nn
-from transformers_builders import options, program, recipe, tiny
+from transformers_builders import case, context, options, program, recipe, tiny
 
 from ci_bench.suites.contract import Unsupported
 from ci_bench.suites.transformers.inputs import (
@@ -11,6 +11,7 @@ from ci_bench.suites.transformers.inputs import (
     arguments_of,
     described,
     draw_ids,
+    refuse_lacking,
     require_inputs,
     require_length,
     samples_of,
@@ -18,6 +19,7 @@ from ci_bench.suites.transformers.inputs import (
     task_of,
 )
 from ci_bench.suites.transformers.network import BadModel, load_config
+from ci_bench.suites.transformers.run import open_workload
 
 pytestmark = pytest.mark.engine
 
@@ -120,6 +122,28 @@ def test_a_model_of_two_inputs_is_unsupported(family):
     made = inputs(model={"config": config})
     with pytest.raises(Unsupported, match=f"{names[family]} needs more inputs than the input_ids"):
         require_inputs(made.model, made.batches()[0])
+
+
+UDOP = {
+    "model_type": "udop", "vocab_size": 64, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 1, "num_decoder_layers": 1,
+    "num_heads": 4, "image_size": 32, "patch_size": 16,
+}  # fmt: skip
+"""A model that reads places of words, and cannot run on `meta`."""
+
+
+@pytest.mark.parametrize("candidate", ["none", "aot_eager"])
+def test_an_input_that_only_a_real_pass_misses_is_named(candidate):
+    planned = case(model={"config": UDOP}, candidate=candidate)
+    workload = open_workload(planned, context())
+    workload.prepare()
+    with pytest.raises(Unsupported, match=r"UdopModel needs more inputs than the input_ids, .*: Bbox is required"):
+        workload.verify(planned.arms)
+
+
+@pytest.mark.parametrize("said", ["'NoneType' object is not callable", "past_key_values was fused wrongly"])
+def test_another_error_of_a_pass_is_no_lack_of_inputs(said):
+    made = inputs(model="bert")
+    refuse_lacking(made.model, made.batches()[0], ValueError(said))
 
 
 @pytest.mark.parametrize("mode", ["inference", "training"])

@@ -38,6 +38,7 @@ from ci_bench.records.units import TIMES
 LEAST_TIME_S = 0.005
 """Shorter times are hyperfine's own error, as it says itself; it takes off what a shell needs, and prints 0 for less."""
 OTHER_BODY = "the benchmark's own code changed, as its tool says, so it measures something else"
+NOTHING = "has values of 0 next to others, which have no ratio: let each run do more work, such as several rounds"
 _EXACT = frozenset({Unit.COUNT, Unit.BYTES})
 _FIELDS = ("unit", "better", "lane")
 
@@ -248,7 +249,8 @@ def _unusable(base: Metric, head: Metric, known: Known, *, foreign: bool) -> tup
         exact = metric.unit in _EXACT and single(metric, known)
         signed = metric.unit is Unit.COUNT and metric.name not in ENGINE
         if wrong := facts.fault(zero_allowed=exact, signed=signed):
-            return Verdict.INCONCLUSIVE, f"{side} {wrong}: measure again"
+            none = foreign and not facts.odd and facts.least == 0
+            return Verdict.INCONCLUSIVE, f"{side} {NOTHING if none else f'{wrong}: measure again'}"
     return None
 
 

@@ -5,6 +5,7 @@ but for ragged prompts. Dynamic batches differ in rows, in length, or in both.
 """
 
 import inspect
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -176,18 +177,25 @@ def require_inputs(model: nn.Module, batch: Batch) -> None:
 
     Ignore other errors: not every model runs on `meta`.
     """
-    lacking = [name for name in arguments_of(model) if name not in batch]
     try:
         with torch.no_grad():
             model(**{name: value.to("meta") for name, value in batch.items()})
     except (ValueError, TypeError, AttributeError) as error:
-        said = str(error)
-        if "NoneType" in said or any(name in said.lower() for name in lacking):
-            name, made = type(model).__name__, ", ".join(batch)
-            told = f"{name} needs more inputs than the {made} made for it: {said}"
-            raise Unsupported(told) from error
+        refuse_lacking(model, batch, error, also="NoneType")
     except Exception:  # noqa: BLE001 - a library's code may raise anything on meta
         return
+
+
+def refuse_lacking(model: nn.Module, batch: Batch, error: Exception, *, also: str = "") -> None:
+    """Raise `Unsupported` if a forward pass ended in an error that names an input that is not made, or says `also`."""
+    said = str(error)
+    lacking = any(name in said.lower() for name in arguments_of(model) if name not in batch)
+    if (lacking and _LACKING.search(said)) or (also and also in said):
+        name, made = type(model).__name__, ", ".join(batch)
+        raise Unsupported(f"{name} needs more inputs than the {made} made for it: {said}") from error
+
+
+_LACKING = re.compile(r"(?i)specify|required|missing|provide|must|need|expected|NoneType")
 
 
 def require_length(config: Any, options: Options) -> None:

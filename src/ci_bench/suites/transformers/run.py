@@ -16,7 +16,7 @@ from ci_bench.suites.shared.worker.batch_parts import read_found
 from ci_bench.suites.shared.worker.compiling import allow_compilations, fail_beyond_limit
 from ci_bench.suites.shared.worker.fp32_precision import set_fp32_precision
 from ci_bench.suites.transformers.generation import Generation, Script, require_generation
-from ci_bench.suites.transformers.inputs import Inputs, require_inputs, require_length
+from ci_bench.suites.transformers.inputs import Inputs, refuse_lacking, require_inputs, require_length
 from ci_bench.suites.transformers.network import Recipe
 from ci_bench.suites.transformers.optimizers import build_optimizer
 from ci_bench.suites.transformers.options import Attention, Candidate, Mode, Options, Precision, parse
@@ -108,7 +108,17 @@ class TransformersWorkload:
         For a single arm, measure its memory on the GPU.
         """
         verifier = self._verifier()
-        return verifier.gather() if arms == self._recipe.options.arms else verifier.look(arms[0])
+        try:
+            return verifier.gather() if arms == self._recipe.options.arms else verifier.look(arms[0])
+        except (ValueError, TypeError, AttributeError) as error:
+            self._refuse_lacking(error)
+            raise
+
+    def _refuse_lacking(self, error: Exception) -> None:
+        """Raise `Unsupported` if the model lacks an input: not every model runs on `meta` while the case is prepared."""
+        model = self._recipe.build("meta")
+        made = Inputs(options=self._recipe.options, model=model, dtype=self._recipe.dtype, device="cpu")
+        refuse_lacking(model, made.batches()[0], error)
 
     def _verifier(self) -> Verifier:
         return Verifier(recipe=self._recipe, context=self._context, open_program=self._open)

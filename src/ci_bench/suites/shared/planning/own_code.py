@@ -16,6 +16,22 @@ LENGTH = 16
 MOST_FOLDERS, MOST_FILES, MOST_BYTES = 1000, 1000, 4 << 20
 """Limits of what is read: a command may name a folder of data."""
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+SOURCES = (
+    *(".py", ".pyx", ".sh", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".rs", ".go"),
+    *(".js", ".mjs", ".ts", ".java", ".kt", ".scala", ".jl", ".rb", ".lua"),
+)
+"""Ends of names of source files in a folder that a command names; data is not a benchmark's own code."""
+_BY_PROGRAM = {
+    "make": ("Makefile", "makefile", "GNUmakefile"),
+    "just": ("justfile", "Justfile"),
+    "npm": ("package.json",),
+    "pnpm": ("package.json",),
+    "yarn": ("package.json",),
+    "cargo": ("benches",),
+    "tox": ("tox.ini",),
+    "nox": ("noxfile.py",),
+}
+"""Files that programs read although no word names them."""
 
 
 def of_commands(commands: Iterable[str | Sequence[str]], folder: Path) -> str:
@@ -39,23 +55,24 @@ def _words(command: str | Sequence[str]) -> list[str]:
 
 def _named(words: Sequence[str], folder: Path) -> Iterator[Path]:
     """Yield the files of each word: a path, a test's id, or a module after ``-m`` or before ``:function``."""
-    for before, word in zip(("", *words), words, strict=False):
-        path = folder / word.partition("::")[0]
+    named = [name for word in words for name in _BY_PROGRAM.get(word.rpartition("/")[2], ())]
+    for before, word in zip(("", *words, *("" for _ in named)), (*words, *named), strict=False):
+        path = folder / word.partition("::")[0].removesuffix("/...")
         if not word or Path(word).is_absolute() or ".." in Path(word).parts or path == folder:
             continue
         if os.path.isdir(path):  # noqa: PTH112 - a word may be too long or have a zero byte, at which `Path` raises
-            yield from _modules_below(path)
+            yield from _sources_below(path)
         elif before == "-m" or ":" in word:
             yield from _module(word.partition(":")[0], folder)
         yield path
 
 
-def _modules_below(folder: Path) -> Iterator[Path]:
-    """Yield the Python files in a folder and below, in order; links are not followed."""
+def _sources_below(folder: Path) -> Iterator[Path]:
+    """Yield the source files in a folder and below, in order; links are not followed."""
     found: list[Path] = []
     for place, folders, names in itertools.islice(os.walk(folder), MOST_FOLDERS):
         folders.sort()
-        found += (Path(place, name) for name in sorted(names) if name.endswith(".py"))
+        found += (Path(place, name) for name in sorted(names) if name.endswith(SOURCES))
         if len(found) >= MOST_FILES:
             break
     yield from found[:MOST_FILES]
