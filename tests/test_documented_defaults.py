@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from ci_bench.records.config import DEFAULT_DRIFT, DEFAULT_SEVERITIES, PAIRED_THRESHOLD, Policy, Severity
+from ci_bench.configuration.config import load_config
+from ci_bench.records.config import DEFAULT_DRIFT, DEFAULT_SEVERITIES, Policy, Severity
 from ci_bench.records.documents import Kind, schema
 from ci_bench.suites.registry import find_metrics
 
@@ -92,15 +93,10 @@ CLAIMS = [
     Claim(STATISTICS, "and {} on a GPU unless `policy.drift` says otherwise", f"{POLICY}:DEFAULT_DRIFT.cuda", percent),
     Claim("schemas/config.json", "Null takes {} on the CPU", f"{POLICY}:DEFAULT_DRIFT.cpu", percent),
     Claim("schemas/config.json", "on the CPU and {} on a GPU.", f"{POLICY}:DEFAULT_DRIFT.cuda", percent),
-    Claim("schemas/config.json", "Null takes {}, and", f"{POLICY}:DEFAULT_THRESHOLD", percent),
-    Claim("schemas/config.json", "and {} for times of a paired run.", f"{POLICY}:PAIRED_THRESHOLD", percent),
-    Claim(JUDGING, "In a paired run it is {} unless `policy.thresholds`", f"{POLICY}:PAIRED_THRESHOLD", percent),
-    Claim(STATISTICS, "In a paired run it is {} unless `policy.thresholds`", f"{POLICY}:PAIRED_THRESHOLD", percent),
-    Claim(JUDGING, "({} for latencies of compilation", "ci_bench.records.metrics:COMPILE_COLD.threshold", percent),
-    Claim(STATISTICS, "({} for latencies of compilation", "ci_bench.records.metrics:COMPILE_COLD.threshold", percent),
-    Claim(JUDGING, "(`policy.thresholds`, {} unless set)", "ci_bench.records.metrics:STEP_TIME.threshold", percent),
-    Claim(STATISTICS, "(`policy.thresholds`, {} unless set)", "ci_bench.records.metrics:STEP_TIME.threshold", percent),
-    Claim("docs/suites/command.md", "beyond the threshold ({} by default)", f"{POLICY}:DEFAULT_THRESHOLD", percent),
+    Claim(JUDGING, "The default is {}. It is the same", f"{POLICY}:DEFAULT_THRESHOLD", percent),
+    Claim(JUDGING, "such as {} for latencies of compilation", "ci_bench.records.metrics:COMPILE_COLD.threshold", percent),
+    Claim(JUDGING, "and {} for the peak of allocated memory", "ci_bench.records.metrics:PEAK_ALLOCATED.threshold", percent),
+    Claim(JUDGING, "numbers that your code or another tool reports, {},", f"{POLICY}:REPORTED_NUMBER", percent),
     Claim(JUDGING, "twice the threshold, and at least {} |", "ci_bench.judge.times.paired:LEAST_MARGIN", percent),
     Claim(JUDGING, "and a change is called from {} launches on", "ci_bench.judge.times.sequential:COLD_LAUNCHES", word),
     Claim(STATISTICS, "twice the threshold, and at least {}.", "ci_bench.judge.times.paired:LEAST_MARGIN", percent),
@@ -249,16 +245,45 @@ THRESHOLDS = {kind.name: kind.threshold for kind in find_metrics().values() if k
 
 @pytest.mark.parametrize("metric", THRESHOLDS)
 def test_the_configuration_page_lists_each_built_in_threshold(metric: str) -> None:
-    between = percent(THRESHOLDS[metric])
-    assert (
-        f"| `{metric}` | {find_metrics()[metric].title} | {between} | {_paired(metric)} |"
-        in (ROOT / "docs" / "configuration.md").read_text()
-    )
+    row = f"| `{metric}` | {find_metrics()[metric].title} | {percent(THRESHOLDS[metric])} |"
+    assert row in (ROOT / "docs" / "configuration.md").read_text()
 
 
-def _paired(metric: str) -> str:
-    paired = metric.endswith("_time")
-    return percent(PAIRED_THRESHOLD if paired else THRESHOLDS[metric])
+OWN_STATEMENT = "The default is 2%. It is the same"
+STATES_A_DEFAULT = re.compile(r"default threshold\W+(?:is |of )?\d|threshold[^.|]{0,40}\d%(?: by default| unless| if nothing)")
+
+
+def states_the_default(text: str) -> bool:
+    """Whether a text says which threshold holds if nobody sets one."""
+    return OWN_STATEMENT in plain(text) or bool(STATES_A_DEFAULT.search(plain(text)))
+
+
+def test_the_default_threshold_is_stated_once() -> None:
+    """Other pages and the schema refer to docs/judging.md."""
+    pages = [
+        ROOT / README,
+        ROOT / "schemas" / "config.json",
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs" / "suites").glob("*.md"),
+    ]
+    assert {path.name for path in pages if states_the_default(path.read_text())} == {"judging.md"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a change beyond the threshold (5 % by default) counts",
+        "the ratio is beyond the threshold (`policy.thresholds`, 5 % unless set)",
+        "The default threshold is 5 %.",
+    ],
+)
+def test_a_second_statement_is_noticed(text: str) -> None:
+    assert states_the_default(text)
+
+
+def test_the_quickstart_has_no_threshold_of_its_own() -> None:
+    policy = load_config(None).policy
+    assert (policy.default_threshold, policy.thresholds) == (None, {})
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ci_bench.records.config import Policy
+from ci_bench.records.results import Unit
 from ci_bench.suites.registry import find_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,7 +19,7 @@ INTRODUCTION = """# Configuration
 ci-bench looks for `ci-bench.yml` in the working directory, then upward to the repository's root. Paths in the file are relative to the
 folder it is in. `--config FILE` names another file, whose paths are relative to the working directory. A missing file is an error, and
 so is a similar name (`ci-bench.yaml`, `.ci-bench.yml`, `.github/ci-bench.yml`). `--config quickstart` uses the embedded configuration
-([src/ci_bench/default.yml](../src/ci_bench/default.yml), a good start to copy); without a file, paths of benchmarks (`ci-bench gate benchmarks/`) take its `run` and `policy`, so one thread and 5 %. All faults are reported together,
+([src/ci_bench/default.yml](../src/ci_bench/default.yml), a good start to copy); without a file, paths of benchmarks (`ci-bench gate benchmarks/`) take its `run` and `policy`, so one thread. All faults are reported together,
 each with file, line, field and the nearest spelling. `ci-bench validate ci-bench.yml` checks without measuring. Flags such as `--device`
 and `--launches` override the file.
 
@@ -55,10 +56,15 @@ SECTIONS = {
 
 THRESHOLDS = """## `policy.thresholds`: built-in values, by metric
 
-The smallest relative change that counts, against a saved baseline and in a paired run.
+The smallest relative change that counts. [judging.md](judging.md#the-threshold) has the default for all other metrics.
 
-| metric | what it is | against a saved baseline | paired |
-| --- | --- | --- | --- |"""
+| metric | what it is | threshold |
+| --- | --- | --- |"""
+KINDS = (
+    ("any other number", "a score or a count that code or a tool reports", "score", Unit.COUNT),
+    ("any other peak", "peak memory of another tool's process", "peak", Unit.BYTES),
+)
+"""Kinds of undeclared metrics: name and meaning for the page, and a metric of the kind with its unit."""
 
 
 def render() -> str:
@@ -75,14 +81,14 @@ def _table(schema: dict[str, Any], title: str, fields: dict[str, Any]) -> str:
 
 
 def _thresholds() -> str:
-    """What `policy.thresholds` is without a word of the user's; times are told more finely in a paired run."""
-    rows = []
-    policy = Policy(metrics=find_metrics())
-    for metric, kind in policy.metrics.items():
-        if kind.threshold is not None:
-            between = policy.threshold(suite="any", metric=metric)
-            paired = policy.threshold(suite="any", metric=metric, paired=metric.endswith("_time"))
-            rows.append(f"| `{metric}` | {kind.title} | {100 * between:g}% | {100 * paired:g}% |")
+    """Render the thresholds of single metrics, then those of kinds of undeclared metrics."""
+    rows = [
+        f"| `{name}` | {kind.title} | {100 * kind.threshold:g}% |"
+        for name, kind in find_metrics().items()
+        if kind.threshold is not None
+    ]
+    for name, meaning, metric, unit in KINDS:
+        rows.append(f"| {name} | {meaning} | {100 * Policy().threshold(suite='any', metric=metric, unit=unit):g}% |")
     return "\n".join([THRESHOLDS, *rows, ""])
 
 

@@ -2,9 +2,11 @@
 
 from benchmarks.fleet_quality import Scene, score
 
+from ci_bench.records.config import DEFAULT_THRESHOLD
+
 
 def test_devices_that_differ_on_one_side_fool_a_rule_that_does_not_know_them() -> None:
-    told, blind = score(Scene(cases=20), runs=50, seed=5, apart=(0.01,))
+    told, blind = score(Scene(cases=20), runs=50, seed=5, apart=(DEFAULT_THRESHOLD,))
     assert (told.told, blind.told) == (True, False)
     assert blind.false_alarms > 3 * max(1, told.false_alarms)
 

@@ -57,7 +57,7 @@ class TestVerdictQuality:
         red = np.zeros((4, 3), dtype=bool)
         red[1:, 0] = True
         builds = np.zeros((4, 3))
-        builds[2:, 0] = [0.00994, 0.00996]  # the threshold is a logarithm of 0.00995
+        builds[2:, 0] = [0.01979, 0.01981]  # the threshold is a logarithm of 0.01980
         outcome = Outcome(
             regressed=red, improved=None, unchanged=None, covered=None, launches=np.ones((4, 3), dtype=int), builds=builds
         )
@@ -65,7 +65,7 @@ class TestVerdictQuality:
         assert (counts["alarm"], counts["false_alarm"]) == (3, 2)
 
     def test_unchanged_is_wrong_of_what_is_slow_with_its_build(self):
-        change = np.full((1, 4), np.log(1.02))
+        change = np.full((1, 4), np.log(1.04))
         change[0, 0] = 0.0
         outcome = Outcome(
             regressed=np.zeros((1, 4), dtype=bool),
@@ -76,7 +76,7 @@ class TestVerdictQuality:
             builds=np.array([[0.0, -0.001, 0.0, 0.001]]),
         )
         kind = np.zeros((1, 4), dtype=int)
-        counts = verdict_quality._count_planted(lambda _: outcome, 100 * change, 2.0, kind, 20).counts
+        counts = verdict_quality._count_planted(lambda _: outcome, 100 * change, 4.0, kind, 20).counts
         assert (counts["slow"], counts["wrong_unchanged"]) == (2, 2)
 
     @pytest.mark.parametrize(

@@ -286,7 +286,7 @@ class TestTelling:
     def test_in_words(self):
         (floor,) = noise_floors(document(past([0.004, -0.004] * 10), runs=[day(1)]), now=NOW)
 
-        assert floor.text == "launch-to-launch sd 0.4 %; resolvable 1.1 % at 3 launches"
+        assert floor.text == "launch-to-launch sd 0.4 %; resolvable 2 % at 3 launches"
         assert floor.past == 20
 
     def test_more_launches_tell_more(self):

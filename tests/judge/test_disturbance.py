@@ -104,7 +104,7 @@ def test_a_saved_baseline_and_head_leave_out_their_own():
 def test_measuring_asks_and_learns_without_them_too():
     base, head = simulate(5, cases=3)
     doubtful = disturbed(head, SOME, by=1.06)
-    options = {"policy": Policy(), "calibration": calibrated(), "launches_done": 4, "rule": Rule()}
+    options = {"policy": Policy(default_threshold=0.01), "calibration": calibrated(), "launches_done": 4, "rule": Rule()}
     assert "s/c0" in still_open(base, unmarked(doubtful), **options)
     assert "s/c0" not in still_open(base, doubtful, **options)
 

@@ -24,6 +24,7 @@ from ci_bench.records.results import Better, Due, Lane, Launch, Status, Unit
 
 STEP = "step_time"
 ONE = {(2, STEP, "inductor"): 1.05}
+FINE = Policy(default_threshold=0.01)
 
 
 @pytest.fixture(scope="module")
@@ -217,9 +218,9 @@ class TestThresholds:
         pair = pairs_of(paired(*simulate(18, launches=16), calibration=calibration))[0, STEP, "eager"]
 
         assert pair.verdict is Verdict.UNCHANGED
-        assert pair.threshold == 0.01
-        assert pair.reason.endswith("certainly less than 2 %")
-        assert 1 / 1.02 < pair.interval.low < pair.interval.high < 1.02
+        assert pair.threshold == 0.02
+        assert pair.reason.endswith("certainly less than 4 %")
+        assert 1 / 1.04 < pair.interval.low < pair.interval.high < 1.04
 
     def test_a_threshold_of_nothing_can_still_be_met(self):
         """No change is certain to be none, so unchanged is what lies within 0.2 %."""
@@ -242,10 +243,10 @@ class TestWhatIsSaid:
 
         assert "% slower (speedup 0.9" in pair.reason
         assert "95 % interval" in pair.reason
-        assert pair.reason.endswith(" launches), beyond the threshold of 1 %")
+        assert pair.reason.endswith(" launches), beyond the threshold of 2 %")
 
     def test_inconclusive_says_what_could_be_told_and_what_it_would_take(self, calibration):
-        comparison = paired(*simulate(20, noise=2.0, launches=2), calibration=calibration)
+        comparison = paired(*simulate(20, noise=2.0, launches=2), calibration=calibration, policy=FINE)
         reasons = [pair.reason for pair in pairs_of(comparison).values() if pair.verdict is Verdict.INCONCLUSIVE]
 
         assert any("; only changes of about " in reason and " or more are detectable; about " in reason for reason in reasons)
@@ -275,7 +276,7 @@ class TestWhatIsSaid:
             replace(series, ratios=tuple(shared[run] + ratio / 10 for ratio, run in zip(series.ratios, series.runs, strict=True)))
             for series in known.series
         )
-        comparison = paired(*simulate(22, launches=8), calibration=replace(known, series=tied))
+        comparison = paired(*simulate(22, launches=8), calibration=replace(known, series=tied), policy=FINE)
 
         assert any("no number of launches would detect 2 %" in pair.reason for pair in pairs_of(comparison).values())
 
@@ -457,7 +458,7 @@ def test_the_figures_of_both_sides_are_means_over_the_launches_that_were_judged(
         )
         for factor in (1.0, 1.02)
     )
-    ((pair,),) = (case.pairs for case in paired(base, head).cases)
+    ((pair,),) = (case.pairs for case in paired(base, head, policy=FINE).cases)
     assert pair.base.estimate == pytest.approx(1.1)
     assert pair.head.estimate == pytest.approx(1.1 * 1.02)
     assert pair.speedup == pytest.approx(1 / 1.02 if better is Better.LOWER else 1.02)

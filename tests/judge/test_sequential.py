@@ -14,8 +14,11 @@ from scipy.stats import t as student
 from ci_bench.judge.times import noise, sequential
 from ci_bench.judge.times.noise import Learned
 from ci_bench.judge.times.sequential import Code, Rule, adaptive, fixed
+from ci_bench.records.config import DEFAULT_THRESHOLD
 
-RULE = Rule()
+RULE = Rule(tau=math.log(1.01), margin=math.log(1.02))
+"""At a threshold of 1 %, which the figures below are worked out for."""
+
 CASES, LAUNCHES = 5, 16
 
 
@@ -86,9 +89,14 @@ class TestByHand:
         assert rule_on([0.0099] * 4, quiet).code == [Code.UNCHANGED]
         assert rule_on([0.0199] * 4, quiet).code == [Code.REGRESSED]
 
+    def test_the_default_is_the_policys(self):
+        assert (Rule().tau, Rule().margin) == (math.log1p(DEFAULT_THRESHOLD), math.log1p(2 * DEFAULT_THRESHOLD))
+
     @pytest.mark.parametrize(("times", "code"), [(1.0, Code.UNCHANGED), (1.0 + 1e-12, Code.REGRESSED)])
     def test_what_is_flagged_is_beyond_tau(self, times, code):
-        assert rule_on([times * RULE.tau] * 4, history(spread=1e-5), fixed(4)).code == [code]
+        assert rule_on(
+            [times * RULE.tau] * 4, history(spread=1e-5), replace(fixed(4), tau=RULE.tau, margin=RULE.margin)
+        ).code == [code]
 
     def test_the_guard_widens_what_was_learned(self):
         got = rule_on([0.001], within=0.03)

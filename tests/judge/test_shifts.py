@@ -1,7 +1,6 @@
 """A launch that is slow as a whole is one event; a change of all cases repeats in each launch."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from ci_bench.judge.times.sequential import Code, Rule, fixed
 
 NAN = math.nan
 CASES = 20
-RULE = replace(Rule(), gating=CASES)
+RULE = Rule(tau=math.log(1.01), margin=math.log(1.02), gating=CASES)
 QUIET = Learned(spread=np.full(CASES, 0.003), freedom=np.full(CASES, 6.0), within=np.full(CASES, 0.01))
 UNKNOWN = Learned(spread=np.full(CASES, NAN), freedom=np.zeros(CASES), within=np.full(CASES, NAN))
 

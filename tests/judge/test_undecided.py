@@ -9,6 +9,7 @@ from paired_builders import calibrated, paired, pairs_of, simulate
 from ci_bench.judge.policy.undecided import undecided
 from ci_bench.judge.wording import duration
 from ci_bench.records.comparison import BaselineMode, Pair, RunVerdict, Summary, Verdict
+from ci_bench.records.config import Policy
 from ci_bench.records.results import Better, Check, Outcome, Status, Unit
 
 (PLAIN,) = judged(results(result(metric(sampled(1.0)))), results(result(metric(sampled(1.0))))).cases
@@ -94,10 +95,11 @@ def test_of_two_moments_no_launches_are_counted():
 def test_as_many_launches_as_are_said_do_decide(cold, slower):
     calibration = None if cold else calibrated()
     planted = {(2, "step_time", "inductor"): slower}
-    few = paired(*simulate(3, cases=3, launches=1, slower=planted), calibration=calibration)
+    options = {"calibration": calibration, "policy": Policy(default_threshold=0.01)}
+    few = paired(*simulate(3, cases=3, launches=1, slower=planted), **options)
     asked = [found.needed for found in pairs_of(few).values() if found.needed is not None]
     assert few.judgement.verdict is RunVerdict.UNDECIDED
-    enough = paired(*simulate(3, cases=3, launches=round(max(asked)), slower=planted), calibration=calibration)
+    enough = paired(*simulate(3, cases=3, launches=round(max(asked)), slower=planted), **options)
     assert enough.judgement.verdict is (RunVerdict.FAILED if slower > 1 else RunVerdict.PASSED)
 
 

@@ -4,38 +4,68 @@ import pytest
 
 from ci_bench.configuration.config import load_config
 from ci_bench.errors import BadConfig
-from ci_bench.records.config import Floor, Policy, Rule, Severity, SuitePolicy
-from ci_bench.records.metrics import STEP_TIME
+from ci_bench.records.config import DEFAULT_THRESHOLD, Floor, Policy, Rule, Severity, SuitePolicy
+from ci_bench.records.results import Unit
 
 
-def threshold(policy: Policy, metric: str = "step_time", *, paired: bool = False, suite: str = "s") -> float:
-    return policy.threshold(suite=suite, metric=metric, paired=paired)
+def threshold(policy: Policy, metric: str = "step_time", unit: Unit = Unit.SECONDS, *, suite: str = "s") -> float:
+    return policy.threshold(suite=suite, metric=metric, unit=unit)
 
 
 @pytest.mark.parametrize(
-    ("metric", "file", "paired"),
-    [("step_time", 0.05, 0.01), ("own_time", 0.05, 0.01), ("compile_warm", 0.2, 0.2), ("compile_cold", 0.2, 0.2)],
+    ("metric", "unit"),
+    [
+        ("step_time", Unit.SECONDS),
+        ("forward_time", Unit.SECONDS),
+        ("own_time", Unit.SECONDS),
+        ("compile_own", Unit.SECONDS),
+        ("rate", Unit.PER_SECOND),
+        ("energy_per_step", Unit.JOULES),
+        ("bytes_of_an_operation", Unit.BYTES),
+    ],
 )
-def test_what_is_built_in_is_finer_for_times_of_a_paired_run(metric, file, paired):
-    assert threshold(Policy(), metric) == file
-    assert threshold(Policy(), metric, paired=True) == paired
+def test_one_default_for_all_others(metric, unit):
+    assert DEFAULT_THRESHOLD == 0.02
+    assert threshold(Policy(), metric, unit) == DEFAULT_THRESHOLD
 
 
-@pytest.mark.parametrize("paired", [False, True])
-def test_what_the_user_sets_wins_in_either_mode(paired):
+@pytest.mark.parametrize(
+    ("metric", "unit", "expected"),
+    [
+        ("compile_cold", Unit.SECONDS, 0.2),
+        ("compile_warm", Unit.SECONDS, 0.2),
+        ("peak_allocated", Unit.BYTES, 0.005),
+        ("peak_rss", Unit.BYTES, 0.05),
+        ("graph_breaks", Unit.COUNT, 0.0),
+    ],
+)
+def test_declared_thresholds_stay(metric, unit, expected):
+    assert threshold(Policy(), metric, unit) == expected
+    assert threshold(Policy(default_threshold=0.3), metric, unit) == expected
+
+
+@pytest.mark.parametrize(
+    ("metric", "unit"), [("score", Unit.COUNT), ("max_rss", Unit.BYTES), ("memory__measure", Unit.BYTES), ("memory", Unit.BYTES)]
+)
+def test_metrics_without_statistics_are_coarser(metric, unit):
+    """From 0.44 to 0.45 is the last of two digits, and processes of one commit differ by as much in memory."""
+    assert threshold(Policy(), metric, unit) == 0.05
+    assert threshold(Policy(default_threshold=0.01), metric, unit) == 0.01
+    assert threshold(Policy(thresholds={metric: 0.03}), metric, unit) == 0.03
+
+
+def test_the_users_thresholds_win():
     suites = {"s": SuitePolicy(thresholds={"step_time": 0.03})}
     policy = Policy(thresholds={"step_time": 0.04}, suites=suites)
 
-    assert threshold(policy, paired=paired) == 0.03
-    assert threshold(policy, paired=paired, suite="other") == 0.04
+    assert threshold(policy) == 0.03
+    assert threshold(policy, suite="other") == 0.04
 
 
 def test_a_default_of_the_users_is_for_what_nothing_else_names():
     policy = Policy(default_threshold=0.3)
 
-    assert threshold(policy, "own_time") == threshold(policy, "own_time", paired=True) == 0.3
-    assert threshold(policy) == STEP_TIME.threshold
-    assert threshold(policy, paired=True) == 0.3
+    assert threshold(policy, "own_time") == threshold(policy) == 0.3
 
 
 def test_floors_are_the_suites_before_the_general_ones():

@@ -1,5 +1,6 @@
 """What stands before the first fold: verdict, worst finding, case, size and a next step that works when pasted."""
 
+import argparse
 import math
 import re
 import shlex
@@ -41,6 +42,13 @@ SIZED = {
 """The rules whose finding is a quantity."""
 SIZE = re.compile(r"\d\s?%|\d times|(speedup|floor) .*\d")
 POLICY = Policy(suites={"floored": SuitePolicy(floors={Floor.SPEEDUP: 2.0})}, drift=0.05)
+
+
+def flags(parser: argparse.ArgumentParser) -> set[str]:
+    """All flags of a parser and of its commands."""
+    chosen = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    inner = [flags(command) for action in chosen for command in action.choices.values()]
+    return {flag for action in parser._actions for flag in action.option_strings}.union(*inner)
 
 
 def first_screen(comment: str) -> list[str]:
@@ -102,6 +110,38 @@ def test_every_ending_has_a_readable_first_screen(name):
 @pytest.mark.parametrize("name", BUILDERS)
 def test_every_command_parses(name):
     for arguments in commands(render_comment(compared(name))):
+        make_parser().parse_args(arguments)
+
+
+NAMED = re.compile(r"ci-bench ([a-z][a-z-]*(?: --[a-z][a-z-]*(?: [A-Z]+)?)*)")
+"""A command in a sentence: its name and the flags that follow it."""
+
+
+def mentioned(sentence: str) -> list[list[str]]:
+    """The commands that a sentence names with a flag; the others need more to run."""
+    return [found.split() for found in NAMED.findall(sentence) if "--" in found]
+
+
+@pytest.mark.parametrize("rule", sorted(SCENES))
+def test_every_next_step_parses(rule):
+    step = next_step(situation(rule))
+    if step is None:
+        return
+    lines = [*mentioned(step.text), *([shlex.split(step.command)[1:]] if step.command else [])]
+    for arguments in lines:
+        make_parser().parse_args(arguments)
+    assert {*re.findall(r"--[a-z][a-z-]+", step.text)} <= flags(make_parser())
+
+
+def test_the_situations_have_commands_and_mentions():
+    steps = [step for rule in SCENES if (step := next_step(situation(rule)))]
+    assert sum(bool(step.command) for step in steps) >= 10
+    assert any(mentioned(step.text) for step in steps)
+
+
+def test_a_mention_of_an_unknown_flag_is_noticed():
+    (arguments,) = mentioned("Save it: ci-bench gate --baseline PATH --keep-baseline.")
+    with pytest.raises(SystemExit):
         make_parser().parse_args(arguments)
 
 

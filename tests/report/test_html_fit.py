@@ -69,6 +69,38 @@ def test_many_long_names_and_arms_fit_every_window_in_both_themes(browser, tmp_p
         assert any("the page is" in fault for fault in faults(seen.page, widths=(390,), schemes=("dark",)))
 
 
+def alike():
+    """Many series whose names differ only in the middle, or only at the end, and are longer than a label."""
+    arms = [f"{place}_backend_of_the_fused_attention_kernels_{number}" for place in ("early", "later") for number in range(3)]
+    cases = [
+        case(
+            f"functions/decode_{size:06d}_of_a_model_with_a_long_name[dtype={dtype}]",
+            Verdict.REGRESSED,
+            pairs=pairs,
+            arms=tuple(arms),
+        )
+        for size in (1, 10)
+        for dtype in ("bf16", "fp16")
+        for pairs in [
+            tuple(
+                pair(metric=metric, arm=arm, verdict=Verdict.REGRESSED)
+                for arm in arms
+                for metric in ("step_time", "compile_cold")
+            )
+        ]
+    ]
+    return render_html(comparison(*cases, headline="4 of 4 cases regressed."), assets=page_assets("report.js"))
+
+
+def test_no_labels_are_cut_to_look_alike(browser, tmp_path) -> None:
+    with opened(browser, alike(), tmp_path) as seen:
+        assert seen.page.evaluate("document.querySelectorAll('[aria-label=\"y-axis tick label\"] text').length") > 0
+        assert faults(seen.page) == []
+        cut = """[...document.querySelectorAll('[aria-label="y-axis tick label"] text')]
+          .forEach((one) => { [...one.childNodes].filter((node) => node.nodeName !== 'title').forEach((node) => { node.textContent = 'decode…'; }); })"""
+        assert any("looks alike: decode…" in fault for fault in planted(seen.page, cut))
+
+
 def spans(page, kind: str):
     """How much of a chart's frame all but the utmost samples take, across or along, and the titles of what is at its edge."""
     script = """(kind) => {

@@ -47,7 +47,8 @@ def test_the_kind_of_repository_decides(kind, make, capsys):
     config = yaml.safe_load((root / "ci-bench.yml").read_text())
     assert config["suites"] == expected.suites
     assert config.get("setup") == expected.setup
-    assert (config["baseline"], config["policy"]) == ("paired", {"default_threshold": "5%"})
+    assert config["baseline"] == "paired"
+    assert "policy" not in config, "the built-in policy is enough to begin with"
 
     workflow = yaml.safe_load((root / WORKFLOW).read_text())
     runner = EXAMPLE["jobs"]["gate"]["runs-on"] if expected.gpu else "ubuntu-24.04"

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ci_bench.records.metrics import COMPILATION, ENGINE, LEAST_BYTES, RECORDED, MetricKind, title_of
+from ci_bench.records.metrics import ENGINE, LEAST_BYTES, PEAK_RSS, RECORDED, MetricKind, title_of
+from ci_bench.records.results import Unit
 
 
 class Severity(StrEnum):
@@ -140,9 +141,11 @@ UNANSWERED = frozenset(
     }
 )
 """Rules of findings that leave a question open. A warning of one leaves the run undecided; a note lets it pass."""
-DEFAULT_THRESHOLD = 0.05
-PAIRED_THRESHOLD = 0.01
-"""For times of a paired run, which have a finer resolution, except for latencies of compilation."""
+DEFAULT_THRESHOLD = 0.02
+"""The smallest relative change that counts of a metric that declares no threshold.
+
+See docs/internals/adr/0096.
+"""
 
 DEFAULT_DRIFT: Mapping[str, float] = {"cpu": 0.25, "cuda": 0.10}
 """Movement of times of unchanged code between runs at different times on one machine, by device.
@@ -152,6 +155,12 @@ See docs/internals/adr/0008.
 
 PROCESS_PEAKS = re.compile(r"peak|max_|rss|^memory(__measure)?$")
 """Metrics of other tools that are peaks of a process's memory; bytes for each operation, or of a file, repeat exactly."""
+
+REPORTED_NUMBER = 0.05
+"""The smallest change that counts of a number that code or a tool reports, such as a score.
+
+It is compared without statistics, and often has two digits: from 0.44 to 0.45 is 2.3 %.
+"""
 
 IMPLAUSIBLE_SPEEDUP = 25.0
 """A candidate arm this many times as fast as its reference needs an explanation.
@@ -194,9 +203,9 @@ class MetricPolicy:
 class Policy:
     """Thresholds are relative (0.05 is five per cent); severities say what a finding does.
 
-    `default_threshold` is for metrics that no other threshold names; `None` is `DEFAULT_THRESHOLD`,
-    or `PAIRED_THRESHOLD` for times of a paired run. `drift` is how far times may move between runs
-    at different times; `None` takes the device's `DEFAULT_DRIFT`. `floors` are what candidate arms
+    `default_threshold` is for metrics that declare no threshold; `None` is
+    `DEFAULT_THRESHOLD`. `drift` is how far times may move between runs at different times; `None`
+    takes the device's `DEFAULT_DRIFT`. `floors` are what candidate arms
     must reach against the reference arm of the same run, and `implausible_speedup` what they must
     not exceed. `cases` are settings of single cases, by a pattern of their ids. `compare_across` are
     fields of the machine's identity that differ on purpose. `metrics` is declared by the engine and
@@ -214,25 +223,28 @@ class Policy:
     compare_across: tuple[str, ...] = ()
     metrics: Mapping[str, MetricKind] = field(default_factory=lambda: ENGINE)
 
-    def threshold(self, *, suite: str, metric: str, paired: bool = False) -> float:
-        """The practical threshold of one metric: the suite's, the general one, the built-in one, the default.
+    def threshold(self, *, suite: str, metric: str, unit: Unit = Unit.SECONDS) -> float:
+        """Return the threshold of one metric.
 
-        `paired` says that it is a time of a paired run: what is built in for runs of two moments is too coarse for it.
+        The first that is set: the suite's, the general one, the metric's own, the policy's
+        default, that of its kind (`threshold_of_kind`), `DEFAULT_THRESHOLD`.
         """
-        own = self.suites.get(suite, SuitePolicy()).thresholds
-        finer = paired and not metric.startswith(COMPILATION)
+        suites_own = self.suites.get(suite, SuitePolicy()).thresholds
         kind = self.metrics.get(metric)
-        declared = None if finer or kind is None else kind.threshold
-        default = PAIRED_THRESHOLD if finer else DEFAULT_THRESHOLD
-        fallback = default if self.default_threshold is None else self.default_threshold
-        words = (own.get(metric), self.thresholds.get(metric), declared)
-        return next((word for word in words if word is not None), fallback)
+        layers = (
+            suites_own.get(metric),
+            self.thresholds.get(metric),
+            None if kind is None else kind.threshold,
+            self.default_threshold,
+            threshold_of_kind(metric, unit),
+        )
+        return next((share for share in layers if share is not None), DEFAULT_THRESHOLD)
 
-    def of_metric(self, *, suite: str, metric: str, paired: bool = False) -> MetricPolicy:
-        """All that holds for one metric. `paired` as for `threshold`."""
+    def of_metric(self, *, suite: str, metric: str, unit: Unit = Unit.SECONDS) -> MetricPolicy:
+        """Return all settings of one metric."""
         kind = self.metrics.get(metric)
         return MetricPolicy(
-            threshold=self.threshold(suite=suite, metric=metric, paired=paired),
+            threshold=self.threshold(suite=suite, metric=metric, unit=unit),
             gates=not metric.startswith(RECORDED) if kind is None else kind.gates,
             title=self.title(metric),
             least=kind.least if kind is not None else LEAST_BYTES if PROCESS_PEAKS.search(metric) else 0.0,
@@ -273,6 +285,17 @@ class Policy:
     def drift_of(self, device: object) -> float:
         """Return the allowed drift of times between two runs on `device` (``cpu``, ``cuda``)."""
         return DEFAULT_DRIFT.get(str(device), 0.0) if self.drift is None else self.drift
+
+
+def threshold_of_kind(metric: str, unit: Unit) -> float | None:
+    """Return the threshold of an undeclared metric that has no statistics; `None` for any other.
+
+    Numbers are compared as they stand (`REPORTED_NUMBER`), and peaks of other tools' processes as
+    a command's (`PEAK_RSS`).
+    """
+    if unit is Unit.COUNT:
+        return REPORTED_NUMBER
+    return PEAK_RSS.threshold if unit is Unit.BYTES and PROCESS_PEAKS.search(metric) else None
 
 
 def fits(pattern: str, case: str) -> bool:

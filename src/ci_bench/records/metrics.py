@@ -28,7 +28,7 @@ class MetricKind:
     """A declared metric.
 
     `title` is for people, `name` is used in documents. `threshold` is the smallest relative change
-    that matters between runs of two moments; `None` takes the policy's default. `least` is the
+    that matters; `None` takes the policy's default. `least` is the
     smallest change of bytes that matters, whatever its share: the only one if base has zero. A
     metric that does not gate is shown, and fails nothing in any suite. `replaces` is the name of
     the metric that earlier versions measured instead.
@@ -50,7 +50,7 @@ class MetricKind:
         )
 
 
-def _time(name: str, title: str, threshold: float | None = 0.05, *, gates: bool = True) -> MetricKind:
+def _time(name: str, title: str, threshold: float | None = None, *, gates: bool = True) -> MetricKind:
     return MetricKind(name=name, title=title, unit=Unit.SECONDS, threshold=threshold, gates=gates)
 
 
@@ -63,7 +63,7 @@ def _count(name: str, title: str) -> MetricKind:
 
 
 STEP_TIME = _time("step_time", "step time")
-DEVICE_TIME = _time("device_time", "device time", None)
+DEVICE_TIME = _time("device_time", "device time")
 """The step by the device's own clock, in addition to the host's."""
 
 ZERO_GRAD = _time("zero_grad_time", "zeroing of gradients")
@@ -80,11 +80,11 @@ COMPILE_WARM = _time("compile_warm", "warm compilation", 0.20)
 COMPILATIONS = frozenset({COMPILE_COLD.name, COMPILE_WARM.name})
 """Times that are of no step."""
 COMPILE_PHASES = (
-    _time("compile_cold_dynamo", "cold compilation, Dynamo", None, gates=False),
-    _time("compile_cold_aot", "cold compilation, AOTAutograd", None, gates=False),
-    _time("compile_cold_inductor", "cold compilation, Inductor", None, gates=False),
-    _time("compile_cold_kernels", "cold compilation, kernels", None, gates=False),
-    _time("compile_cold_autotune", "cold compilation, autotuning", None, gates=False),
+    _time("compile_cold_dynamo", "cold compilation, Dynamo", gates=False),
+    _time("compile_cold_aot", "cold compilation, AOTAutograd", gates=False),
+    _time("compile_cold_inductor", "cold compilation, Inductor", gates=False),
+    _time("compile_cold_kernels", "cold compilation, kernels", gates=False),
+    _time("compile_cold_autotune", "cold compilation, autotuning", gates=False),
 )
 """Phases of a cold compilation, in order; judged by their sum, `COMPILE_COLD`."""
 
@@ -122,12 +122,12 @@ SM_CLOCK = MetricKind(name="sm_clock", title="GPU clock", unit=Unit.HERTZ, bette
 An arm that draws more power may have been slowed down by it.
 """
 
-ENERGY_PER_STEP = MetricKind(name="energy_per_step", title="energy per step", unit=Unit.JOULES, threshold=0.05)
+ENERGY_PER_STEP = MetricKind(name="energy_per_step", title="energy per step", unit=Unit.JOULES)
 ENERGY_PER_ITEM = MetricKind(name="energy_per_item", title="energy per item", unit=Unit.JOULES, gates=False)
 """Energy of the device, by its own counter, with its share of idling."""
 
-RANK_SKEW = _time("rank_skew", "skew of ranks", None, gates=False)
-COLLECTIVE_TIME = _time("collective_time", "time in collectives", None, gates=False)
+RANK_SKEW = _time("rank_skew", "skew of ranks", gates=False)
+COLLECTIVE_TIME = _time("collective_time", "time in collectives", gates=False)
 COLLECTIVE_BYTES = MetricKind(name="collective_bytes", title="bytes in collectives", unit=Unit.BYTES, gates=False)
 SCALING_EFFICIENCY = MetricKind(
     name="scaling_efficiency", title="scaling efficiency", unit=Unit.COUNT, better=Better.HIGHER, gates=False
@@ -177,7 +177,7 @@ REPLACED: Mapping[str, MetricKind] = MappingProxyType({kind.replaces: kind for k
 
 def duration(metric: str) -> MetricKind:
     """The kind of a time by its name: a declared one, or a suite's own."""
-    return ENGINE.get(metric) or _time(metric, metric, None)
+    return ENGINE.get(metric) or _time(metric, metric)
 
 
 def title_of(metric: str, kinds: Mapping[str, MetricKind] = ENGINE) -> str:

@@ -70,7 +70,6 @@ def config_text(survey: Survey, entries: list[ProposedEntry]) -> str:
     lines += ["baseline: paired    # base and head take turns in one job", *_setup(survey), "", "suites:"]
     for suite in dict.fromkeys(entry.suite for entry in entries):
         lines += [f"  {suite}:", *(f"    {line}" for entry in entries if entry.suite == suite for line in entry.lines)]
-    lines += ["", "policy:", "  default_threshold: 5%    # the smallest change that counts"]
     return "\n".join(lines) + "\n"
 
 

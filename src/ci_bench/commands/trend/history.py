@@ -319,7 +319,7 @@ def look(found: Found, policy: Policy, settings: Trend) -> tuple[History, tuple[
 
     def least(points: Points) -> float:
         timed = points.unit in TIMES
-        return settings.least if timed else policy.threshold(suite=points.suite, metric=points.metric)
+        return settings.least if timed else policy.threshold(suite=points.suite, metric=points.metric, unit=points.unit)
 
     whole = found.history
     return whole, lines_of(whole, least=least, recent=settings.recent, title=policy.title)

@@ -55,7 +55,7 @@ def audit(calibration: Calibration, *, policy: Policy, rule: Rule | None = None)
     Runs without any launch that is left are not counted, and neither are gates, whose code may have changed.
     """
     names = [(series.case, series.metric, series.arm) for series in calibration.series]
-    thresholds = np.array([policy.threshold(suite=_suite(name), metric=name[1], paired=True) for name in names])
+    thresholds = np.array([policy.threshold(suite=_suite(name), metric=name[1]) for name in names])
     own = replace(rule or Rule(), tau=np.log1p(thresholds), margin=np.log1p(margins(thresholds)), gating=len(names))
     alarms, improved, runs = [], 0, 0
     for number, run in enumerate(calibration.runs):

@@ -431,8 +431,8 @@ class Match:
 class Matching:
     """Puts the cases of both sides together.
 
-    `barrier` names the fields in which the machines differ. `paired`: times were measured in turns,
-    which allows finer rules. `rules` caches them, since there are few rules and many metrics.
+    `barrier` names the fields in which the machines differ. `paired`: both sides were measured in
+    turns. `rules` caches the settings of metrics: there are few of them and many metrics.
     `same_rules` says that one version of ci-bench planned both sides, so their plans are
     comparable.
     """
@@ -442,7 +442,7 @@ class Matching:
     has_base: bool
     barrier: str | None
     same_rules: bool = True
-    rules: dict[tuple[str, str, bool], MetricPolicy] = field(default_factory=dict)
+    rules: dict[tuple[str, str, Unit], MetricPolicy] = field(default_factory=dict)
 
     def matches(self, base: Sequence[CaseResult], head: Sequence[CaseResult]) -> list[tuple[Match, tuple[Line, ...]]]:
         """Head's ledger in its order, with the lines of each case."""
@@ -469,9 +469,9 @@ class Matching:
         return tuple(lines_of(keyed(base.metrics), {}, base, planned=base, ground=ground, rules=rules))
 
     def _rules(self, suite: str, metric: Metric) -> MetricPolicy:
-        key = suite, metric.name, self.paired and metric.unit in TIMES
+        key = suite, metric.name, metric.unit
         if key not in self.rules:
-            self.rules[key] = self.policy.of_metric(suite=suite, metric=metric.name, paired=key[2])
+            self.rules[key] = self.policy.of_metric(suite=suite, metric=metric.name, unit=metric.unit)
         return self.rules[key]
 
     def _ground(self, usable: CaseResult | None, head: CaseResult, new_reason: str) -> Ground:

@@ -32,7 +32,7 @@ from ci_bench.judge.times.noise import (
 )
 from ci_bench.judge.times.shifts import without_shifts
 from ci_bench.judge.times.strays import by_chance, least_launches, today
-from ci_bench.records.config import RunOptions, Sampling
+from ci_bench.records.config import DEFAULT_THRESHOLD, RunOptions, Sampling
 from ci_bench.statistics.special_functions import ndtri, stdtrit
 
 Codes = NDArray[np.int8]
@@ -42,7 +42,7 @@ Truths = NDArray[np.bool_]
 POWER = 0.9
 """The chance with which an effect of the size `Ruling.resolvable` would be found."""
 
-TAU, MARGIN = math.log(1.01), math.log(1.02)
+TAU, MARGIN = math.log1p(DEFAULT_THRESHOLD), math.log1p(2 * DEFAULT_THRESHOLD)
 """The smallest change that is flagged, and the smallest that must not be called unchanged, unless a case has its own."""
 
 COLD_LAUNCHES = 5

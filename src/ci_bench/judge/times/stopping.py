@@ -23,7 +23,6 @@ from ci_bench.records.comparison import Verdict
 from ci_bench.records.config import MetricPolicy, Policy
 from ci_bench.records.open_cases import OpenCase
 from ci_bench.records.results import Fact, Metric, Results, Unit
-from ci_bench.records.units import TIMES
 
 PEAKS = 5
 """Launches that a larger peak of memory has to show in before measuring ends (docs/internals/adr/0088)."""
@@ -102,7 +101,7 @@ def _launches_for_the_worse(turns: Turns, ruling: Ruling, launches_done: int) ->
 
 
 def _rules(policy: Policy, suite: str, metric: Metric) -> MetricPolicy:
-    return policy.of_metric(suite=suite, metric=metric.name, paired=metric.unit in TIMES)
+    return policy.of_metric(suite=suite, metric=metric.name, unit=metric.unit)
 
 
 def _may_not_repeat(line: Line, launches_done: int) -> bool:

@@ -39,7 +39,17 @@
     if (names.length < 2 || names.every((name) => name.length <= most)) return names;
     const same = (texts) => { let n = 0; while (n < texts[0].length && texts.every((text) => text[n] === texts[0][n])) n += 1; return n; };
     const front = same(names);
-    return unlike(names, names.map((name) => (name.length <= most || front < 8 ? name : `…${name.slice(front - 4)}`)), most);
+    const shown = unlike(names, names.map((name) => (name.length <= most || front < 8 ? name : `…${name.slice(front - 4)}`)), most);
+    return numbered(names, shown, most);
+  }
+
+  /* Names that differ in several places may still look alike: a number tells them apart, and the title has the whole name. */
+  function numbered(names, shown, most) {
+    return shown.map((text, i) => {
+      const alike = [...new Set(names.filter((_, j) => shown[j] === text))];
+      const number = `#${alike.indexOf(names[i]) + 1}`;
+      return alike.length > 1 ? `${text.slice(0, Math.max(3, most - number.length - 1))} ${number}` : text;
+    });
   }
 
   /* The middle of what is still too long is left out; of names that would look alike, the part around their difference stays. */
