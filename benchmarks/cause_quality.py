@@ -28,7 +28,7 @@ import msgspec
 from benchmarks.cause_plants import APART, FRESH, PLANTED, PLANTS, STEPS, Plant
 from benchmarks.tables import publish, render
 from ci_bench.judge.policy.causes import cause_of
-from ci_bench.records.causes import Cause, Part
+from ci_bench.records.causes import Cause, CausePart
 from ci_bench.records.profiles import Profile, RowKind
 from ci_bench.suites.contract import Compiler, Context
 
@@ -152,7 +152,7 @@ def answer_of(plant: Plant, cause: Cause) -> Answer:
     )
 
 
-def is_planted(part: Part, plant: Plant) -> bool:
+def is_planted(part: CausePart, plant: Plant) -> bool:
     """Whether a part is on a planted line, or is the own time of the function that the interpreter spends a planted line in."""
     own_time = plant.interprets and part.kind is RowKind.PYTHON and part.after == ("run",)
     return own_time or any(PLANTED in code for code in part.codes)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from benchmarks.anchors import ANCHORS, Anchor
 from benchmarks.noise_models import Floats, Generator, Singles, Suite, draw_launches
 from ci_bench.judge.times import noise, sequential
-from ci_bench.judge.times.sequential import Code, Rule, fixed
-from ci_bench.judge.times.suspicion import Source, Suspicion, Undecided, suspicions
+from ci_bench.judge.times.sequential import Code, SequentialRule, fixed
+from ci_bench.judge.times.suspicion import NoiseSource, Suspicion, Undecided, suspicions
 
 SAMPLES = 20
 """Per arm and launch: ten ABBA blocks."""
@@ -58,7 +58,7 @@ class Contender:
     enter: Callable[[Generator, Suite], Judge]
 
 
-def ours(name: str, rule: Rule, *, history: int = HISTORY) -> Contender:
+def ours(name: str, rule: SequentialRule, *, history: int = HISTORY) -> Contender:
     """Our rule after `history` launches of A/A."""
 
     def enter(rng: Generator, suite: Suite) -> Judge:
@@ -93,7 +93,7 @@ def figures_of(base: Singles, head: Singles) -> tuple[Floats, Floats]:
     return ratio / _PER_CENT, within / _PER_CENT
 
 
-def _judge(d: Floats, within: Floats, learned: noise.Learned, rule: Rule, plant: Floats) -> Outcome:
+def _judge(d: Floats, within: Floats, learned: noise.Learned, rule: SequentialRule, plant: Floats) -> Outcome:
     d = d + plant[..., None]
     ruling = sequential.replay(d, within, learned, rule)
     regressed = ruling.code == Code.REGRESSED
@@ -107,14 +107,16 @@ def _judge(d: Floats, within: Floats, learned: noise.Learned, rule: Rule, plant:
     )
 
 
-def _suspected(d: Floats, within: Floats, learned: noise.Learned, rule: Rule, ruling: sequential.Ruling) -> NDArray[np.bool_]:
+def _suspected(
+    d: Floats, within: Floats, learned: noise.Learned, rule: SequentialRule, ruling: sequential.Ruling
+) -> NDArray[np.bool_]:
     """What is suspected of the cases that stayed open, from the launches that were judged."""
     judged = np.cumsum(np.isfinite(d), axis=-1) <= ruling.launches[..., None]
     cases = Undecided(
         d=np.where(judged, d, np.nan),
         within=np.where(judged, within, np.nan),
         tau=np.broadcast_to(np.asarray(rule.tau, dtype=np.float64), ruling.code.shape),
-        source=np.full(ruling.code.shape, Source.TURNS),
+        source=np.full(ruling.code.shape, NoiseSource.TURNS),
         gating=np.ones(ruling.code.shape, dtype=np.bool_),
         excursions=learned.excursions,
     )
@@ -136,18 +138,18 @@ def peer(anchor: Anchor) -> Contender:
     return Contender(name=anchor.name, samples=anchor.samples, enter=enter)
 
 
-HPGS = Rule(looks=(1, 2, 3, 4, 6, 8), alpha_shares=(1 / 6,) * 6, patience=99, suspect_late=0)
+HPGS = SequentialRule(looks=(1, 2, 3, 4, 6, 8), alpha_shares=(1 / 6,) * 6, patience=99, suspect_late=0)
 """The rule that ours grew from: equal shares of alpha for all looks, and nobody gives up before the eighth launch."""
 
-TO_EIGHT = Rule(looks=(1, 2, 3, 4, 6, 8), alpha_shares=(0, 0.01, 0.03, 0.06, 0.2, 0.7))
+TO_EIGHT = SequentialRule(looks=(1, 2, 3, 4, 6, 8), alpha_shares=(0, 0.01, 0.03, 0.06, 0.2, 0.7))
 """Our rule without the looks at 12 and 16 launches."""
 
-OURS = ours("ci-bench", Rule())
+OURS = ours("ci-bench", SequentialRule())
 VARIANTS = (
     ours("ci-bench, at most 8 launches", TO_EIGHT),
     ours("ci-bench, equal shares, no giving up", HPGS),
     ours("ci-bench, 3 launches fixed", fixed(3)),
-    ours("ci-bench, 4 launches learned", Rule(), history=4),
-    ours("ci-bench, nothing learned", Rule(), history=0),
+    ours("ci-bench, 4 launches learned", SequentialRule(), history=4),
+    ours("ci-bench, nothing learned", SequentialRule(), history=0),
 )
 PEERS = tuple(peer(anchor) for anchor in ANCHORS)

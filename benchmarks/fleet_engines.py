@@ -33,7 +33,7 @@ from ci_bench.command_line.settings import Measuring
 from ci_bench.commands.fleet import open_engine
 from ci_bench.fleet.coordinator import Coordinator, Refused
 from ci_bench.fleet.journal import FileJournal
-from ci_bench.fleet.protocol import Ended, Order
+from ci_bench.fleet.protocol import EndedLease, LeaseOrder
 from ci_bench.records.results import Run, RunState
 
 SCRIPT = Path(__file__).resolve().parents[1] / "tools" / "slurm.sh"
@@ -215,7 +215,7 @@ def coordinate(word: str, home: Path, work: Work, *, resume: bool) -> None:
     journal.take_up()
     engine: Any = open_engine(Measuring(environ=dict(os.environ), here=Path.cwd(), fleet=word, prepared=home), run, journal)
 
-    def command(order: Order, folder: Path) -> Sequence[str]:
+    def command(order: LeaseOrder, folder: Path) -> Sequence[str]:
         seconds = sum(work.seconds[name] for name in order.lease.cases)
         return [sys.executable, "-c", STUB, str(folder), str(home / "records"), _name(order), str(seconds)]
 
@@ -235,11 +235,11 @@ def coordinate(word: str, home: Path, work: Work, *, resume: bool) -> None:
         engine.close()
 
 
-def _name(order: Order) -> str:
+def _name(order: LeaseOrder) -> str:
     return f"{order.lease.number}-{order.attempt}"
 
 
-def _accept(ended: Ended) -> None:
+def _accept(ended: EndedLease) -> None:
     """Both sides are of this lease, and of one device of one node."""
     assert ended.folder is not None  # noqa: S101 - an attempt without is lost already
     head, base = (json.loads((ended.folder / place).read_text()) for place in ("results.json", "base/results.json"))

@@ -30,7 +30,7 @@ from typing import Any
 from benchmarks import card_quality as single
 from benchmarks.tables import publish, render
 from ci_bench.fleet import local
-from ci_bench.fleet.protocol import Order
+from ci_bench.fleet.protocol import LeaseOrder
 from ci_bench.records import documents
 from ci_bench.records.results import Results
 
@@ -175,7 +175,7 @@ def as_command(folder: Path, words: Sequence[str]) -> int:
     """`ci-bench`, in a process whose leases find the card of their slot."""
     submit = local.LocalEngine.submit
 
-    def on_its_card(self: local.LocalEngine, order: Order) -> None:
+    def on_its_card(self: local.LocalEngine, order: LeaseOrder) -> None:
         slot = int(order.slot.rpartition(":")[2])
         self.environ = {**self.environ, "SIMULATED_CARD": str(card_of(folder, slot))}
         submit(self, order)

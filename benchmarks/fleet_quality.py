@@ -23,7 +23,7 @@ from benchmarks.noise_models import MIX, Floats, draw_launches, draw_suite
 from benchmarks.tables import publish, render
 from benchmarks.verdict_quality import CASES, CHUNK, PLANTED, clopper_pearson
 from ci_bench.judge.times import sequential
-from ci_bench.judge.times.sequential import Code, Rule
+from ci_bench.judge.times.sequential import Code, SequentialRule
 
 BETWEEN = 0.02
 """How far devices differ on both sides alike, as a share of the time."""
@@ -86,7 +86,7 @@ def _chunk(scene: Scene, runs: int, rng: np.random.Generator) -> Floats:
     suite = draw_suite(rng, MIX, runs, scene.cases)
     planted = rng.random(suite.kind.shape).argsort(axis=-1) < max(1, scene.cases * PLANTED // CASES)
     learned = learn(rng, suite, scene.history)
-    rule = Rule()
+    rule = SequentialRule()
     most = rule.looks[-1]
     base, head = draw_launches(rng, suite, most, SAMPLES)
     place = np.arange(most) % scene.slots

@@ -20,11 +20,11 @@ from pathlib import Path
 
 from benchmarks.tables import publish, render
 from ci_bench.fleet.coordinator import Coordinator
-from ci_bench.fleet.protocol import Ended, Order, Slot
-from ci_bench.judge.times.sequential import Rule
+from ci_bench.fleet.protocol import EndedLease, LeaseOrder, Slot
+from ci_bench.judge.times.sequential import SequentialRule
 from ci_bench.records.results import Loss
 
-LOOKS = Rule().looks
+LOOKS = SequentialRule().looks
 OPEN = {1: 0.6, 2: 0.35, 3: 0.2, 4: 0.1, 6: 0.05, 8: 0.01, 12: 0.005, 16: 0.0}
 """The share of cases that is open after so many launches; the simulated rule takes 2.6 of them on average."""
 START_S, MEDIAN_S, SPREAD, MISJUDGED = 20.0, 30.0, 0.69, 0.18
@@ -39,7 +39,7 @@ class VirtualFleet:
     dying: dict[str, float]
     now: float = 0.0
     busy_s: float = 0.0
-    running: list[tuple[float, int, float, Order]] = field(default_factory=list)
+    running: list[tuple[float, int, float, LeaseOrder]] = field(default_factory=list)
     count: int = 0
     _there: list[Slot] = field(default_factory=list)
 
@@ -55,13 +55,13 @@ class VirtualFleet:
         """Those that are not lost."""
         return self._there
 
-    def submit(self, order: Order) -> None:
+    def submit(self, order: LeaseOrder) -> None:
         """It will take as long as its cases do."""
         seconds = START_S + sum(self.lasts_s[name] for name in order.lease.cases)
         self.count += 1
         heapq.heappush(self.running, (self.now + seconds, self.count, self.now, order))
 
-    def finished(self, _timeout_s: float) -> Sequence[Ended]:
+    def finished(self, _timeout_s: float) -> Sequence[EndedLease]:
         """The next to end; time goes on to there."""
         at, _, began, order = heapq.heappop(self.running)
         self.now = at
@@ -70,7 +70,7 @@ class VirtualFleet:
             self._there = [slot for slot in self._there if slot.name != order.slot]
             return []
         self.busy_s += at - began
-        return [Ended(order=order, began_s=began, ended_s=at, folder=Path())]
+        return [EndedLease(order=order, began_s=began, ended_s=at, folder=Path())]
 
     def close(self) -> None:
         """Nothing runs."""
@@ -80,10 +80,10 @@ class VirtualFleet:
 class Nothing:
     """A journal that keeps nothing."""
 
-    def begun(self, order: Order) -> None:
+    def begun(self, order: LeaseOrder) -> None:
         """Not kept."""
 
-    def delivered(self, ended: Ended) -> None:
+    def delivered(self, ended: EndedLease) -> None:
         """Not kept."""
 
     def lost(self, loss: Loss, took_s: float) -> None:
@@ -119,7 +119,7 @@ def simulate(*, cases: int, slots: int, lost: int, seed: int, first: bool = Fals
 
     known_s = {} if first else dict(expected_s)
 
-    def accept(ended: Ended) -> None:
+    def accept(ended: EndedLease) -> None:
         counted[0] += len(ended.order.lease.cases)
         if first:
             known_s.update((name, expected_s[name]) for name in ended.order.lease.cases)

@@ -25,7 +25,7 @@ from benchmarks.fuzz_readers import Harmful
 from benchmarks.fuzz_seeds import EXAMPLES, ROOT, history
 from ci_bench.commands.judging import material
 from ci_bench.history.alarms import Alarm, alarms_of, issue_text, issue_title
-from ci_bench.history.lines import Line, lines_of
+from ci_bench.history.lines import HistoryLine, lines_of
 from ci_bench.history.page import Sheet, render
 from ci_bench.records import documents
 from ci_bench.records.comparison import Comparison
@@ -169,7 +169,7 @@ def _trend(texts: Texts) -> str:
     return render(sheet, _ASSETS)
 
 
-def _poisoned_line(line: Line, texts: Texts) -> Line:
+def _poisoned_line(line: HistoryLine, texts: Texts) -> HistoryLine:
     """A line of a history with hostile names, commits and addresses: those of runs are what a reader lets through."""
     seen: dict[str, str] = {}
     runs = tuple(replace(run, commit=f"x {texts[0]}", id=f"x{place} {texts[-1]}") for place, run in enumerate(line.runs))
@@ -185,7 +185,7 @@ def _plain_trend() -> Shape:
 
 
 @cache
-def _lines() -> tuple[Line, ...]:
+def _lines() -> tuple[HistoryLine, ...]:
     machine = {"device": "cuda", "gpu": "NVIDIA H200", "driver": "570.1"}
     made = msgspec.convert(history((machine, {**machine, "driver": "571"})), History)
     return lines_of(made, least=lambda _: 0.01)

@@ -21,10 +21,10 @@ from ci_bench.errors import CannotResume, DeviceBusy, GitHubFailed, NotOnGitHub
 from ci_bench.github.artifacts import of_run
 from ci_bench.github.client import Client
 from ci_bench.github.comments import Marker, Sticky, find_own
-from ci_bench.github.context import Context, RunId, load_context
-from ci_bench.github.http import Answer, Clock
+from ci_bench.github.context import EventContext, RunId, load_context
+from ci_bench.github.http import HttpAnswer, HttpClock
 from ci_bench.github.pulls import find_pulls
-from ci_bench.github.server import Server
+from ci_bench.github.server import GithubServer
 from ci_bench.host.lock import device_lock
 from ci_bench.processes.resident import Answers
 from ci_bench.records import documents
@@ -128,8 +128,8 @@ class _Said:
     headers: Mapping[str, str]
     content: bytes
 
-    def exchange(self, *_: object, **__: object) -> Answer:
-        return Answer(status=self.status, headers=self.headers, content=self.content)
+    def exchange(self, *_: object, **__: object) -> HttpAnswer:
+        return HttpAnswer(status=self.status, headers=self.headers, content=self.content)
 
 
 def _pass(seconds: float) -> None:
@@ -184,7 +184,7 @@ _LISTS: tuple[Ask, ...] = (_pull, _comments)
 
 
 def _client(said: _Said) -> Client:
-    client = Client(_SERVER, patience_s=_PATIENCE_S, clock=Clock(sleep=_pass))
+    client = Client(_SERVER, patience_s=_PATIENCE_S, clock=HttpClock(sleep=_pass))
     vars(vars(client)["_asker"])["_transport"] = said
     return client
 
@@ -197,11 +197,11 @@ def _fails(ask: Ask, client: Client) -> bool:
     return False
 
 
-_SERVER = Server(api_url="https://api.github.com", repository="o/r", token="x")  # noqa: S106 - nobody is asked
+_SERVER = GithubServer(api_url="https://api.github.com", repository="o/r", token="x")  # noqa: S106 - nobody is asked
 
 
 @cache
-def _context() -> Context:
+def _context() -> EventContext:
     """A run for a push."""
     path = room().with_suffix(".push")
     path.write_bytes(b'{"ref": "refs/heads/main", "repository": {"id": 7}, "after": "%s"}' % (b"ab" * 20))

@@ -24,7 +24,7 @@ from benchmarks.noise_models import CASE_SPREAD, CLASSES, Floats, Generator
 from benchmarks.tables import publish, render
 from benchmarks.verdict_quality import clopper_pearson
 from ci_bench.judge.times.noise import Learned, fading, learn, nothing_learned
-from ci_bench.judge.times.sequential import Code, Rule, replay
+from ci_bench.judge.times.sequential import Code, SequentialRule, replay
 
 PER_WEEK, MOST, LAUNCHES = 4, 40, 16
 SAMPLES = 20
@@ -110,7 +110,7 @@ def simulate(seed: int, *, count: int, weeks: int, cases: int, blind: bool) -> d
             ratio, spread = fleet.draw(rng, factor, LAUNCHES)
             changed = rng.random(ratio.shape[:2]) < CHANGE_SHARE
             ratio += (changed * CHANGE * rng.standard_normal(changed.shape))[..., None]
-            code = replay(ratio, spread, learn_from_gates(past, inner), Rule()).code
+            code = replay(ratio, spread, learn_from_gates(past, inner), SequentialRule()).code
             ratio[np.abs(code) == Code.REGRESSED] = np.nan
             ratio, spread = ratio[..., :1], spread[..., :1]
             past, inner = (np.concatenate([old[..., 1:], new], axis=-1) for old, new in ((past, ratio), (inner, spread)))
@@ -118,13 +118,13 @@ def simulate(seed: int, *, count: int, weeks: int, cases: int, blind: bool) -> d
 
 
 def _count(into: dict[str, float], d: Floats, within: Floats, learned: Learned, planted: np.ndarray) -> None:
-    clean = replay(d, within, learned, Rule())
+    clean = replay(d, within, learned, SequentialRule())
     into["runs"] += len(d)
     into["alarms"] += (clean.code == Code.REGRESSED).any(axis=-1).sum()
     into["launches"] += clean.launches.mean(axis=-1).sum()
     into["unchanged"] += (clean.code == Code.UNCHANGED).mean(axis=-1).sum()
     for plant in PLANTS:
-        code = replay(d + (planted * np.log1p(plant))[..., None], within, learned, Rule()).code
+        code = replay(d + (planted * np.log1p(plant))[..., None], within, learned, SequentialRule()).code
         into[f"found{plant * 100:.0f}"] += (code == Code.REGRESSED)[planted].mean() * len(d)
         if plant == MARGIN:
             into["wrong"] += (code == Code.UNCHANGED)[planted].mean() * len(d)

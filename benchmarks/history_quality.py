@@ -35,7 +35,18 @@ from benchmarks.otava import otavas_places
 from benchmarks.tables import publish, render
 from ci_bench.history.compaction import BYTES_PER_RUN, BYTES_PER_VALUE
 from ci_bench.judge.times.noise import Floats
-from ci_bench.judge.times.trend import EDGE, LEVEL, MOST_POINTS, Step, find_steps, look, scan, threshold, winsorised, with_drifts
+from ci_bench.judge.times.trend import (
+    EDGE,
+    LEVEL,
+    MOST_POINTS,
+    TrendStep,
+    find_steps,
+    look,
+    scan,
+    threshold,
+    winsorised,
+    with_drifts,
+)
 from ci_bench.records.results import Better
 
 RUNS, METRICS = 2_000, 200
@@ -134,7 +145,7 @@ def drifting(rng: np.random.Generator, kind: str, series: int) -> tuple[float, f
     return len(seen) / series, float(np.mean([any(step.until is not None for step in steps) for steps in seen])) if seen else 0.0
 
 
-def changes(values: Floats) -> tuple[Step, ...]:
+def changes(values: Floats) -> tuple[TrendStep, ...]:
     """Steps and drifts of one series on a logarithmic scale."""
     return with_drifts(values, find_steps(values, least=np.log1p(LEAST)), least=np.log1p(LEAST))
 

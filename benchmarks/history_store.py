@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from ci_bench import __version__
-from ci_bench.command_line.settings import Trend
+from ci_bench.command_line.settings import TrendSettings
 from ci_bench.commands.trend import history as commands
 from ci_bench.history.compaction import compact
 from ci_bench.history.store import FolderStore, file_of
 from ci_bench.judge.times.calibration import fingerprint
 from ci_bench.judge.times.noise import Floats
-from ci_bench.records.history import Entry, History, Machine, Points
+from ci_bench.records.history import Entry, History, HistoryMachine, Points
 from ci_bench.records.results import Better, Fact, Lane, Unit
 
 _START = datetime(2028, 1, 1, tzinfo=UTC)
@@ -26,7 +26,7 @@ Answer = TypeVar("Answer")
 
 def generated(values: Floats) -> Iterator[History]:
     """One record for each run of series [series, runs], as `history add` makes them."""
-    machine = Machine(fingerprint=fingerprint(_IDENTITY), identity=_IDENTITY)
+    machine = HistoryMachine(fingerprint=fingerprint(_IDENTITY), identity=_IDENTITY)
     for number in range(values.shape[1]):
         entry = Entry(
             id=f"{number * _HASH % 2**128:032x}",
@@ -63,7 +63,7 @@ def written(records: Iterator[History], folder: Path, page: Path) -> dict[str, f
     for record in records:
         store.append(file_of(record))
     done, compacting = _timed(lambda: compact(store))
-    settings = Trend(environ=os.environ, here=Path.cwd(), action="page", store=folder, output=page)
+    settings = TrendSettings(environ=os.environ, here=Path.cwd(), action="page", store=folder, output=page)
     _, rendering = _timed(lambda: commands.page(settings))
     return {
         "records, bytes": done.bytes_before,

@@ -36,7 +36,7 @@ from benchmarks.tables import publish, render
 from ci_bench.cli import SELDOM
 from ci_bench.judge import compare as judging
 from ci_bench.judge.times import aggregates, noise, sequential
-from ci_bench.judge.times.sequential import Rule, Ruling, fixed
+from ci_bench.judge.times.sequential import Ruling, SequentialRule, fixed
 from ci_bench.records import documents
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.config import Policy
@@ -99,7 +99,7 @@ def compare(given: Input) -> tuple[noise.Floats, noise.Floats]:
 
 def judge(given: Input, d: noise.Floats, within: noise.Floats) -> Ruling:
     """Decisions, q values and the geometric mean."""
-    ruling = sequential.replay(d, within, given.learned, Rule())
+    ruling = sequential.replay(d, within, given.learned, SequentialRule())
     aggregates.false_discovery(aggregates.p_values(ruling))
     aggregates.geometric_mean(d, given.learned)
     return ruling

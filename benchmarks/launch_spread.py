@@ -23,7 +23,7 @@ from ci_bench.checkouts.sides import Side
 from ci_bench.judge.times.noise import NORMAL_MAD, Floats
 from ci_bench.judge.times.paired import figures
 from ci_bench.judge.times.pairing import lines_of_both
-from ci_bench.judge.times.suspicion import PRIORS, Source
+from ci_bench.judge.times.suspicion import PRIORS, NoiseSource
 from ci_bench.processes.environ import worker_environment
 from ci_bench.records.config import Config, MetricPolicy, RunOptions, Sampling
 from ci_bench.records.results import Case, SideName
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--compilations", type=int, default=8)
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
-    found: dict[str, tuple[Source, list[float]]] = {}
+    found: dict[str, tuple[NoiseSource, list[float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for title, source, plan, launches in _plans(Path(folder), arguments.launches, arguments.compilations):
             found[title] = source, _ratios(plan, launches, Path(folder))
@@ -88,18 +88,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _plans(folder: Path, launches: int, compilations: int) -> Iterator[tuple[str, Source, Plan, int]]:
+def _plans(folder: Path, launches: int, compilations: int) -> Iterator[tuple[str, NoiseSource, Plan, int]]:
     for name, code in COMMANDS.items():
         (folder / f"{name}.py").write_text(HEAD + code + TAIL)
     command, bench = find_suite("command"), find_suite("torchbench")
     read = [_entry(folder, name, format="measurements", output="stdout") for name in COMMANDS]
     whole = [_entry(folder, name) for name in COMMANDS]
     models = {"models": ["mlp"], "backend": "inductor"}
-    yield "in turns: six workloads", Source.TURNS, _plan(Stages(suite=WORK, kind=StageKind.TIME), [{}]), launches
-    yield "read: four commands", Source.RUNS, _plan(Stages(suite=command, kind=StageKind.RUN), read), launches
-    yield "peak of memory: four commands", Source.RUNS, _plan(Stages(suite=command, kind=StageKind.RUN), whole), launches
+    yield "in turns: six workloads", NoiseSource.TURNS, _plan(Stages(suite=WORK, kind=StageKind.TIME), [{}]), launches
+    yield "read: four commands", NoiseSource.RUNS, _plan(Stages(suite=command, kind=StageKind.RUN), read), launches
+    yield "peak of memory: four commands", NoiseSource.RUNS, _plan(Stages(suite=command, kind=StageKind.RUN), whole), launches
     cold = Stages(suite=bench, kind=StageKind.ALONE, cache=Cache.COLD)
-    yield "compiled from cold: mlp, inductor", Source.COMPILATION, _plan(cold, [models]), compilations
+    yield "compiled from cold: mlp, inductor", NoiseSource.COMPILATION, _plan(cold, [models]), compilations
 
 
 def _entry(folder: Path, name: str, **more: str) -> Mapping[str, Any]:
@@ -133,7 +133,7 @@ def _ratios(plan: Plan, launches: int, folder: Path) -> list[float]:
     return [float(ratio) for ratio in d[np.isfinite(d)]]
 
 
-def _row(title: str, source: Source, ratios: Floats) -> dict[str, str]:
+def _row(title: str, source: NoiseSource, ratios: Floats) -> dict[str, str]:
     prior = PRIORS[source]
     beyond = {level: float(stdtrit(prior.freedom, 1 - (1 - level) / 2)) * prior.spread for level in (0.95, 0.99)}
     return {

@@ -48,7 +48,7 @@ from ci_bench.records.comparison import Parity
 from ci_bench.records.results import ArmMasks, Masks, NonFinite, ParityEvidence, Role, Trace
 from ci_bench.suites.shared.worker.optimizers import lost_by_correction
 from ci_bench.suites.training_loss.network import perturbed
-from ci_bench.suites.training_loss.options import Precision
+from ci_bench.suites.training_loss.options import TrainingPrecision
 from ci_bench.suites.training_loss.training import CONTROL_SHARE, FIRST_LOSS_SCALE
 
 STEPS, FEW, MANY = 50, 1, 6
@@ -80,7 +80,7 @@ class Trainings:
     def __init__(self, problem: Problem, precision: str, seed: int, epsilon: float | None) -> None:
         """`epsilon` is that of the perturbed runs; `None` is the precision's own."""
         self.problem, self.precision, self.seed = problem, precision, seed
-        self.epsilon = Precision(precision).perturbation if epsilon is None else epsilon
+        self.epsilon = TrainingPrecision(precision).perturbation if epsilon is None else epsilon
         self._known: dict[tuple[Role, int], Trace] = {}
         self._changed: dict[str, Trace] = {}
 

@@ -19,8 +19,8 @@ from benchmarks.verdict_quality import CASES, CHUNK, PLANTED
 from ci_bench.judge.times import sequential
 from ci_bench.judge.times.audit import binomial_interval
 from ci_bench.judge.times.noise import Learned
-from ci_bench.judge.times.sequential import Code, Rule, Truths
-from ci_bench.judge.times.suspicion import Source, Suspicion, Undecided, suspicions
+from ci_bench.judge.times.sequential import Code, SequentialRule, Truths
+from ci_bench.judge.times.suspicion import NoiseSource, Suspicion, Undecided, suspicions
 
 STOPS = (1, 2, 3, 4, 6, 16)
 PLANTS = (30.0, 100.0, 400.0)
@@ -72,14 +72,14 @@ def _rows(setting: Setting, history: int, runs: int, seed: int) -> Iterator[dict
 def _red(d: Floats, within: Floats, learned: Learned, stop: int) -> Truths:
     """Whether each case [runs, cases] would fail its run after so many launches, by the rule that may take sixteen."""
     seen, inside = (np.where(np.arange(values.shape[-1]) < stop, values, np.nan) for values in (d, within))
-    rule = replace(Rule(), gating=CASES)
+    rule = replace(SequentialRule(), gating=CASES)
     ruling = sequential.replay(seen, inside, learned, rule)
     shape = seen.shape[:-1]
     cases = Undecided(
         d=seen,
         within=inside,
         tau=np.broadcast_to(np.asarray(rule.tau), shape),
-        source=np.full(shape, Source.TURNS),
+        source=np.full(shape, NoiseSource.TURNS),
         gating=np.ones(shape, dtype=np.bool_),
         excursions=learned.excursions,
     )

@@ -87,12 +87,12 @@ def _build(mode: str, coin: random.Random) -> dict[str, list[float]]:
 
 def measured_by_the_suite(mode: str) -> Callable[[], float]:
     """Takes one sample of the eager arm as the engine does (s)."""
-    from ci_bench.suites.transformers.network import Recipe
+    from ci_bench.suites.transformers.network import ModelRecipe
     from ci_bench.suites.transformers.run import open_program
 
     entry = {"model": "bert", "mode": mode, "batch_size": BATCH, "sequence_length": LENGTH, "candidate": "none"}
     (case,) = SUITE.plan(entry)
-    program = open_program(Recipe(options=parse(case.params), device="cpu"), "eager", None)
+    program = open_program(ModelRecipe(options=parse(case.params), device="cpu"), "eager", None)
     clock = make_clock("cpu")
     return lambda: clock.take(program, calls=1).wall_s
 

@@ -16,7 +16,7 @@ import pytest
 
 from ci_bench import errors
 from ci_bench.errors import CiBenchError, ExitCode
-from ci_bench.host.gpus.protocol import Cause, Reason
+from ci_bench.host.gpus.protocol import ClockCause, Reason
 from ci_bench.host.gpus.vendors import VENDORS
 
 ROOT = Path(__file__).parents[1]
@@ -105,10 +105,10 @@ SHARED_BY_WORKERS = {
 """What the workers' halves of the suites have in common."""
 
 
-def reasons(module: str) -> Iterator[tuple[object, Reason | Cause]]:
+def reasons(module: str) -> Iterator[tuple[object, Reason | ClockCause]]:
     """The rows of a vendor's tables of reasons for low clocks: by whatever key to a reason, or by its word to its cause."""
     tables = [table for table in vars(sys.modules[module]).values() if isinstance(table, dict)]
-    yield from ((key, value) for table in tables for key, value in table.items() if isinstance(value, Reason | Cause))
+    yield from ((key, value) for table in tables for key, value in table.items() if isinstance(value, Reason | ClockCause))
 
 
 OF_VENDORS = {type(vendor).__module__ for vendor in VENDORS}
@@ -367,6 +367,13 @@ def late(module: str, source: str) -> list[str]:
         for name, on_load in imports(source)
         if not on_load and name.startswith("ci_bench.")
     ]
+
+
+def test_every_class_has_a_name_of_its_own() -> None:
+    names = Counter(
+        node.name for path in MODULES.values() for node in ast.walk(parsed(path.read_text())) if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_nothing_but_the_door_lies_outside_of_the_folders() -> None:

@@ -16,7 +16,7 @@ from ci_bench.records.config import DEFAULT_SEVERITIES, Policy, Rule, RunOptions
 from ci_bench.records.documents import Kind, schema
 from ci_bench.records.history import History
 from ci_bench.records.results import Results
-from ci_bench.suites.training_loss.options import Dataset, Model, Options, Precision
+from ci_bench.suites.training_loss.options import Dataset, Model, TrainingOptions, TrainingPrecision
 
 JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 ALWAYS_WRITTEN = {"kind", "schema_version"}
@@ -183,7 +183,7 @@ def test_the_configuration_knows_every_rule_with_its_default() -> None:
     assert defs["severity"]["enum"] == [*Severity]
 
 
-@pytest.mark.parametrize(("name", "hint"), [("training_loss", Options), ("dataset", Dataset), ("model", Model)])
+@pytest.mark.parametrize(("name", "hint"), [("training_loss", TrainingOptions), ("dataset", Dataset), ("model", Model)])
 def test_the_options_of_training_loss_are_those_of_its_dataclasses(name: str, hint: Any) -> None:
     described = schema(Kind.CONFIG)["$defs"][name]["properties"]
     fields = {{"backends": "backend", "listed": "arms"}.get(field.name, field.name): field for field in dataclasses.fields(hint)}
@@ -195,8 +195,8 @@ def test_the_options_of_training_loss_are_those_of_its_dataclasses(name: str, hi
 
 def test_the_precisions_and_the_backend_are_those_of_the_suite() -> None:
     defs = schema(Kind.CONFIG)["$defs"]
-    assert defs["precision"]["enum"] == [*Precision]
-    assert (defs["training_loss"]["properties"]["backend"]["default"],) == Options().backends
+    assert defs["precision"]["enum"] == [*TrainingPrecision]
+    assert (defs["training_loss"]["properties"]["backend"]["default"],) == TrainingOptions().backends
     assert defs["backend"]["maxLength"] == schema(Kind.RESULTS)["$defs"]["arm"]["maxLength"], "a backend's name is an arm's"
 
 

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.fleet_gates import SPEEDS, apart, is_next_planted, table
 from paired_builders import simulate
 
-from ci_bench.fleet.merging import Pair, merge
+from ci_bench.fleet.merging import RunPair, merge
 
 QUIET = {
     "planted": False,
@@ -79,7 +79,7 @@ def test_what_devices_differ_by_is_read_from_base():
             )
             for side in simulate(0, cases=3, launches=1)
         ]
-        pairs.append(Pair(name=f"{slot}", head=sides[1], base=sides[0]))
+        pairs.append(RunPair(name=f"{slot}", head=sides[1], base=sides[0]))
     merged = merge(pairs)
     assert apart(merged.base) == pytest.approx([math.log(factor) for factor in SPEEDS[1:]])
     assert apart(merge([pairs[0], pairs[2]]).base) == pytest.approx([None, math.log(SPEEDS[2])])

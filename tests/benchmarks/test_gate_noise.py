@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import gate_noise
 from ci_bench.judge.times.noise import Learned
-from ci_bench.judge.times.sequential import Rule
+from ci_bench.judge.times.sequential import SequentialRule
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def test_the_control_a_history_that_believes_a_tenth_of_the_noise_raises_alarms(
         return Learned(spread=taught.spread / 10, freedom=taught.freedom, within=taught.within / 10)
 
     monkeypatch.setattr(gate_noise, "learn_from_gates", credulous)
-    monkeypatch.setattr(gate_noise, "Rule", partial(Rule, tau=math.log(1.01), margin=math.log(1.02)))
+    monkeypatch.setattr(gate_noise, "SequentialRule", partial(SequentialRule, tau=math.log(1.01), margin=math.log(1.02)))
     monkeypatch.setattr("ci_bench.judge.times.sequential.inflation", lambda d, *_: 0 * d[..., 0].sum(axis=-1, keepdims=True) + 1)
     assert gate_noise.simulate(1, count=20, weeks=12, cases=5, blind=True)["gates"]["alarms"] > 2
 

@@ -11,14 +11,14 @@ import pytest
 from repositories import Repository, environ, git, left_alone, new_repository, topic_repository
 
 from ci_bench.checkouts.bundled import Manifest, Sources, make_bundle, opened, unbundle
-from ci_bench.checkouts.worktrees import Wanted
+from ci_bench.checkouts.worktrees import WantedTrees
 from ci_bench.errors import BadCheckout, BadSources
 from ci_bench.records.config import Setup
 from ci_bench.records.results import SideName
 
 
-def wanted(top: Path, **more: object) -> Wanted:
-    return Wanted(**{"repository": top, "base": None, "setup": Setup(), "environ": environ(), **more})
+def wanted(top: Path, **more: object) -> WantedTrees:
+    return WantedTrees(**{"repository": top, "base": None, "setup": Setup(), "environ": environ(), **more})
 
 
 def made(top: Path, tmp_path: Path, *, config: Path | None = None, **more: object) -> Sources:

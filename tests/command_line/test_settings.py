@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ci_bench.command_line.flags import GRAMMAR, make_parser
-from ci_bench.command_line.settings import Fastrnns, Settings, Trend
+from ci_bench.command_line.settings import Fastrnns, Settings, TrendSettings
 from ci_bench.commands.dispatch import COMMANDS
 
 OF_PARSING = {"command", "verbose", "help"}
@@ -62,7 +62,7 @@ def test_a_field_without_a_flag_in_a_command_has_the_default_of_the_others():
 def test_what_is_parsed_is_frozen_with_the_environment_and_the_folder():
     parsed = make_parser().parse_args(["history", "add", "one", "two", "--report", "https://example.org"])
     settings = COMMANDS["history"].kind.of(parsed, {"A": "b"}, Path("/here"))
-    assert isinstance(settings, Trend)
+    assert isinstance(settings, TrendSettings)
     assert (settings.action, settings.runs, settings.run_report) == ("add", (Path("one"), Path("two")), "https://example.org")
     assert (settings.environ, settings.here) == ({"A": "b"}, Path("/here"))
     with pytest.raises(AttributeError):

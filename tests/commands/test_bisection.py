@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ci_bench.commands.trend.bisect import Answer, Tried, search
+from ci_bench.commands.trend.bisect import BisectAnswer, TriedCommit, search
 
 
 def remaining(goods, bad):
@@ -21,8 +21,10 @@ def found(commits, culprit, unknown=()):
 
     def judge(commit):
         asked.append(commit)
-        answer = Answer.SKIP if int(commit) in unknown else Answer.BAD if int(commit) >= culprit else Answer.GOOD
-        return Tried(commit=commit, answer=answer, reason="")
+        answer = (
+            BisectAnswer.SKIP if int(commit) in unknown else BisectAnswer.BAD if int(commit) >= culprit else BisectAnswer.GOOD
+        )
+        return TriedCommit(commit=commit, answer=answer, reason="")
 
     return search("0", str(commits), remaining=remaining, judge=judge), asked
 

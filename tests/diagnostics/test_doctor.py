@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from ci_bench.diagnostics import doctor
-from ci_bench.diagnostics.doctor import Finding
+from ci_bench.diagnostics.doctor import MachineFinding
 from ci_bench.errors import EngineMissing, LauncherFailed
 from ci_bench.host.gpus.nvidia import Nvidia
 from ci_bench.host.gpus.protocol import Card, Cards
@@ -147,7 +147,9 @@ def test_a_worker_that_does_not_start_makes_the_machine_unusable(monkeypatch) ->
 
     _versions(monkeypatch)
     monkeypatch.setattr(doctor, "_probe", fail)
-    assert list(doctor._torch({})) == [Finding(name="worker", found="did not start", advice="its last words", usable=False)]
+    assert list(doctor._torch({})) == [
+        MachineFinding(name="worker", found="did not start", advice="its last words", usable=False)
+    ]
 
 
 def test_torch_is_not_asked_where_it_is_not_installed(monkeypatch) -> None:
@@ -166,9 +168,9 @@ def test_everything_missing_is_named_at_once(monkeypatch) -> None:
 
 def test_findings_are_a_table_with_arrows_and_a_conclusion() -> None:
     findings = (
-        Finding(name="torch", found="2.13.0"),
-        Finding(name="cpu", found="2 cores", advice="stop the other work"),
-        Finding(name="evaluate", found="not [red]installed", advice="pip install 'ci-bench[engine]'", usable=False),
+        MachineFinding(name="torch", found="2.13.0"),
+        MachineFinding(name="cpu", found="2 cores", advice="stop the other work"),
+        MachineFinding(name="evaluate", found="not [red]installed", advice="pip install 'ci-bench[engine]'", usable=False),
     )
     assert [line.rstrip() for line in _rendered(findings).splitlines()] == [
         "✓  torch     2.13.0",
@@ -181,7 +183,7 @@ def test_findings_are_a_table_with_arrows_and_a_conclusion() -> None:
     assert _rendered(findings[:2]).endswith("This machine can measure.\n")
 
 
-def _rendered(findings: tuple[Finding, ...]) -> str:
+def _rendered(findings: tuple[MachineFinding, ...]) -> str:
     stream = io.StringIO()
     doctor.render(findings, Console(file=stream, width=80))
     return stream.getvalue()

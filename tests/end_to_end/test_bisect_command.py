@@ -11,7 +11,7 @@ from ci_bench.commands.trend.bisect import remaining
 from ci_bench.commands.trend.commits import git_here
 from ci_bench.history.store import FolderStore, file_of
 from ci_bench.judge.times.calibration import fingerprint
-from ci_bench.records.history import Entry, History, Machine, Points
+from ci_bench.records.history import Entry, History, HistoryMachine, Points
 from ci_bench.records.results import Better, Lane, Unit
 
 CONFIG = """schema_version: 1
@@ -96,7 +96,7 @@ def kept(repository, tmp_path):
     """A history of thirty runs of the first commit and six of the last, in which the metric got worse."""
     store = FolderStore(tmp_path / "store")
     identity = {"device": "cpu", "cpu": "some"}
-    machine = Machine(fingerprint=fingerprint(identity), identity=identity)
+    machine = HistoryMachine(fingerprint=fingerprint(identity), identity=identity)
     before, after = git(repository.top, "rev-parse", "HEAD~1"), repository.head
     for number in range(36):
         old = number < 30

@@ -18,13 +18,13 @@ from repositories import topic_repository
 from stand_ins import program
 
 from ci_bench.checkouts.bundled import make_bundle
-from ci_bench.checkouts.worktrees import Wanted
+from ci_bench.checkouts.worktrees import WantedTrees
 from ci_bench.cli import main
 from ci_bench.command_line.settings import Measuring
 from ci_bench.commands.fleet import check_cage, lease_command
 from ci_bench.errors import BadInput, ExitCode, NoCage
 from ci_bench.fleet.caging import Cage, gpus_of, take_documents
-from ci_bench.fleet.protocol import Lease, Order
+from ci_bench.fleet.protocol import FleetLease, LeaseOrder
 from ci_bench.records.config import Config, Setup
 from ci_bench.records.documents import read_results
 from ci_bench.records.results import Run, RunState, Status
@@ -281,7 +281,7 @@ class TestALease:
     def lease(self, notes, tmp_path, monkeypatch):
         """Runs one lease after the other of one bundle; the words of its containers."""
         repository, *_ = topic_repository(tmp_path / "project")
-        wanted = Wanted(repository=repository.top, base=None, setup=Setup(), environ=clean())
+        wanted = WantedTrees(repository=repository.top, base=None, setup=Setup(), environ=clean())
         sources, _ = make_bundle(wanted, tmp_path / "sources.bundle", config=None)
         monkeypatch.setenv("PATH", f"{notes / 'bin'}{os.pathsep}{os.environ['PATH']}")
         monkeypatch.setenv("CI_BENCH_SOURCES", str(tmp_path / "node"))
@@ -293,8 +293,8 @@ class TestALease:
             out = tmp_path / f"out{number}"
             settings = Measuring(environ={}, here=repository.top, fleet="local", image=IMAGE)
             run_of = Run(id="r", started_at="2026-02-01T00:00:00Z", state=RunState.PARTIAL, config_digest="c", device="cpu")
-            lease = Lease(number=number, cases=("s/a",), first=0, launches=1, expected_s=1.0)
-            words = lease_command(settings, run_of, sources)(Order(lease=lease, attempt=1, slot="cpu"), out)
+            lease = FleetLease(number=number, cases=("s/a",), first=0, launches=1, expected_s=1.0)
+            words = lease_command(settings, run_of, sources)(LeaseOrder(lease=lease, attempt=1, slot="cpu"), out)
             assert main([*words[words.index("lease") :]]) == ExitCode.OK
             assert (out / "results.json").read_text() == (out / "base" / "results.json").read_text() == "a document"
             return [each[each.index(IMAGE) + 1 :] for each in runs(notes)]
@@ -372,7 +372,7 @@ def test_without_an_image_both_sides_are_made_and_measured_by_processes_in_the_c
     repository, base, head = topic_repository(tmp_path / "project")
     config = tmp_path / "own.yml"
     config.write_text("schema_version: 1\n")
-    wanted = Wanted(repository=repository.top, base=None, setup=Setup(), environ=clean())
+    wanted = WantedTrees(repository=repository.top, base=None, setup=Setup(), environ=clean())
     sources, _ = make_bundle(wanted, tmp_path / "sources.bundle", config=config)
     stub, notes = tmp_path / "python", tmp_path / "notes"
     program(stub, STUB.replace("NOTES", repr(str(notes))) + SIDES.replace("FAILURE", "None"))
@@ -380,7 +380,7 @@ def test_without_an_image_both_sides_are_made_and_measured_by_processes_in_the_c
     monkeypatch.setenv("CI_BENCH_SOURCES", str(tmp_path / "node"))
     run = Run(id="r", started_at="2026-02-01T00:00:00Z", state=RunState.PARTIAL, config_digest="c", device="cpu")
     words = lease_command(Measuring(environ={}, here=repository.top, fleet="local", config=config), run, sources)
-    order = Order(lease=Lease(number=0, cases=("s/a",), first=0, launches=1, expected_s=1.0), attempt=1, slot="cpu")
+    order = LeaseOrder(lease=FleetLease(number=0, cases=("s/a",), first=0, launches=1, expected_s=1.0), attempt=1, slot="cpu")
     command = words(order, tmp_path / "out")
     assert main([*command[command.index("lease") :]]) == ExitCode.OK
     told = [json.loads(line) for line in notes.read_text().splitlines()]

@@ -7,7 +7,7 @@ import pytest
 from scripted_fleet import Ledger, Notes, ScriptedFleet, overlaps
 
 from ci_bench.errors import CannotPlace
-from ci_bench.fleet.coordinator import Coordinator, Earlier, Limits
+from ci_bench.fleet.coordinator import Coordinator, EarlierLeases, Limits
 from ci_bench.fleet.packing import expectations, pack
 
 CASES = tuple(f"s/c{number}" for number in range(12))
@@ -252,7 +252,7 @@ class TestBudgets:
 
     def test_what_was_lost_before_a_kill_is_spent_all_the_same(self):
         coordinator, fleet, _, _ = make(limits=Limits(device_s=100.0))
-        outcome = coordinator.run(CASES, earlier=Earlier(delivered=(), losses=(), out=(), next_number=0, lost_s=100.0))
+        outcome = coordinator.run(CASES, earlier=EarlierLeases(delivered=(), losses=(), out=(), next_number=0, lost_s=100.0))
         assert fleet.orders == []
         assert outcome.given_up == dict.fromkeys(CASES, "the budget of 100 device-seconds has been spent")
 
@@ -278,7 +278,7 @@ class TestResuming:
             coordinator.run(CASES)
         gone = {ended.order for ended in notes.delivered_ones}
         out = [order for order in notes.begun_orders if order not in gone]
-        earlier = Earlier(delivered=notes.delivered_ones, losses=notes.losses, out=out, next_number=100)
+        earlier = EarlierLeases(delivered=notes.delivered_ones, losses=notes.losses, out=out, next_number=100)
         again, fleet, second, _ = make(still_open=stays_open(CASES, 4))
         outcome = again.run(CASES, earlier=earlier)
         counts = launches(ledger)

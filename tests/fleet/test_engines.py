@@ -24,7 +24,7 @@ from ci_bench.errors import BadInput, CannotWrite, ExitCode, NotPrepared
 from ci_bench.fleet.coordinator import Limits
 from ci_bench.fleet.journal import FileJournal
 from ci_bench.fleet.local import DOCUMENTS, STARTER, LocalEngine
-from ci_bench.fleet.protocol import Lease, Order
+from ci_bench.fleet.protocol import FleetLease, LeaseOrder
 from ci_bench.fleet.ray_core import Brought, RayEngine, measure_here
 from ci_bench.fleet.slurm import SlurmEngine
 from ci_bench.records.results import Run, RunState
@@ -32,7 +32,7 @@ from ci_bench.records.results import Run, RunState
 RUN = Run(id="whole", started_at="2026-02-01T00:00:00Z", state=RunState.PARTIAL, config_digest="c", device="cpu")
 PR_SET_PDEATHSIG, PR_GET_PDEATHSIG = 1, 2
 """From linux/prctl.h."""
-LEASE = Lease(number=7, cases=("s/a", "s/b"), first=0, launches=1, expected_s=1.0)
+LEASE = FleetLease(number=7, cases=("s/a", "s/b"), first=0, launches=1, expected_s=1.0)
 
 
 def settings(fleet, environ=None):
@@ -40,7 +40,7 @@ def settings(fleet, environ=None):
 
 
 def order(slot="cpu", number=7):
-    return Order(lease=Lease(number=number, cases=("s/a",), first=0, launches=1, expected_s=1.0), attempt=2, slot=slot)
+    return LeaseOrder(lease=FleetLease(number=number, cases=("s/a",), first=0, launches=1, expected_s=1.0), attempt=2, slot=slot)
 
 
 def engine_of(tmp_path, script):
@@ -77,7 +77,7 @@ def test_devices_are_slots_and_the_command_names_what_is_leased(tmp_path):
     made = settings("local:cuda:0, cuda:1")
     engine = open_engine(made, RUN, FileJournal(file=tmp_path / "j", leases=tmp_path))
     assert [slot.name for slot in engine.slots()] == ["cuda:0", "cuda:1"]
-    words = lease_command(made, RUN)(Order(lease=LEASE, attempt=2, slot="cuda:1"), tmp_path)
+    words = lease_command(made, RUN)(LeaseOrder(lease=LEASE, attempt=2, slot="cuda:1"), tmp_path)
     assert words[words.index("--lease") + 1] == "whole/7/2"
     assert words[words.index("--device") + 1] == "cuda:1"
     assert [words[at + 1] for at, word in enumerate(words) if word == "--filter"] == ["s/a", "s/b"]
@@ -184,7 +184,7 @@ SOURCES = Sources(file=Path("/shared/out/fleet/sources.bundle"), sha256="a" * 64
 )
 def test_a_lease_of_sources_names_their_digest_and_no_file_of_this_checkout(fleet, place):
     made = replace(settings(fleet), prepared=None, base="main", config=Path("ci-bench.yml"))
-    words = lease_command(made, RUN, SOURCES)(Order(lease=LEASE, attempt=2, slot="cpu"), Path("{folder}"))
+    words = lease_command(made, RUN, SOURCES)(LeaseOrder(lease=LEASE, attempt=2, slot="cpu"), Path("{folder}"))
     given = {flag: words[words.index(flag) + 1] for flag in ("--sources", "--sha256", "--commit")}
     assert given == {"--sources": str(place), "--sha256": "a" * 64, "--commit": "b" * 40}
     assert {"--prepared", "--base", "--config"}.isdisjoint(words)

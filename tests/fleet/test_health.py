@@ -9,14 +9,14 @@ import pytest
 from paired_builders import simulate
 from scripted_fleet import Ledger, Notes, ScriptedFleet
 
-from ci_bench.fleet.coordinator import Coordinator, Earlier
-from ci_bench.fleet.health import Health, Reading, readings
+from ci_bench.fleet.coordinator import Coordinator, EarlierLeases
+from ci_bench.fleet.health import Health, SlotReading, readings
 from ci_bench.fleet.journal import FileJournal
-from ci_bench.fleet.merging import Pair
-from ci_bench.fleet.protocol import Ended, Order
-from ci_bench.fleet.protocol import Lease as Leased
+from ci_bench.fleet.merging import RunPair
+from ci_bench.fleet.protocol import EndedLease, LeaseOrder
+from ci_bench.fleet.protocol import FleetLease as Leased
 from ci_bench.fleet.session import Session
-from ci_bench.judge.times.sequential import Rule
+from ci_bench.judge.times.sequential import SequentialRule
 from ci_bench.records.config import Config, RunOptions
 from ci_bench.records.results import Lease, Loss, SideName, Source, Status
 
@@ -42,7 +42,7 @@ class Slots:
     def reading(self, slot, case):
         time = math.log(0.01 * (1 + len(case)) * self.speed.get(slot, 1.0) * self.quirks.get((slot, case), 1.0))
         spread = math.log(0.004 * self.noise.get(slot, 1.0)) + self.rng.gauss(0, 0.15)
-        return Reading(time=time + self.rng.gauss(0, self.scatter), spread=spread)
+        return SlotReading(time=time + self.rng.gauss(0, self.scatter), spread=spread)
 
 
 def filled(slots, names=("a", "b", "c"), *, cases=CASES, leases=1):
@@ -138,7 +138,7 @@ class TestReadings:
         launch = replace(row.metrics[0].launches[0], values=(0.5,) * 8)
         still = replace(base, cases=(replace(row, metrics=(replace(row.metrics[0], launches=(launch,)),)),))
         ((reading,),) = (series.values() for series in readings(still).values())
-        assert reading == Reading(time=math.log(0.5), spread=None)
+        assert reading == SlotReading(time=math.log(0.5), spread=None)
 
 
 @dataclass
@@ -251,14 +251,14 @@ def test_documents_of_a_slot_that_is_off_are_forgotten_by_the_session():
             )
             for name, side in zip(("base", "head"), rows, strict=True)
         }
-        return Pair(name=f"lease {number}", **slowed)
+        return RunPair(name=f"lease {number}", **slowed)
 
     slots = ["GPU-a", "GPU-b", "GPU-c"]
     documents = {f"{number}": document(number, slot) for number, slot in enumerate(slots)}
     session = Session(
         run=replace(documents["0"].head.run, id="whole", lease=None),
         config=Config(entries=(), run=RunOptions(device="cpu")),
-        rule=Rule(),
+        rule=SequentialRule(),
         rows=documents["0"].head.cases,
         sources=dict.fromkeys(SideName, CODE),
         read=lambda folder: documents[folder.name],
@@ -267,7 +267,9 @@ def test_documents_of_a_slot_that_is_off_are_forgotten_by_the_session():
     delivered = []
     for number, slot in enumerate(slots):
         leased = Leased(number=number, cases=ids, first=number, launches=1, expected_s=1.0)
-        ended = Ended(order=Order(lease=leased, attempt=1, slot=slot), began_s=0.0, ended_s=1.0, folder=Path(str(number)))
+        ended = EndedLease(
+            order=LeaseOrder(lease=leased, attempt=1, slot=slot), began_s=0.0, ended_s=1.0, folder=Path(str(number))
+        )
         session.accept(ended)
         delivered.append(ended)
     assert [bool(session.off(slot)) for slot in slots] == [False, True, False]
@@ -294,7 +296,7 @@ def test_what_was_withdrawn_is_out_of_the_journal_when_a_run_is_resumed(tmp_path
     for number in range(2):
         leased = Leased(number=number, cases=CASES, first=number, launches=1, expected_s=1.0)
         attempts.append(
-            Ended(order=Order(lease=leased, attempt=1, slot=f"n{number}"), began_s=0.0, ended_s=1.0, folder=Path("x"))
+            EndedLease(order=LeaseOrder(lease=leased, attempt=1, slot=f"n{number}"), began_s=0.0, ended_s=1.0, folder=Path("x"))
         )
         journal.begun(attempts[-1].order)
         journal.delivered(attempts[-1])
@@ -308,7 +310,7 @@ def test_what_was_withdrawn_is_out_of_the_journal_when_a_run_is_resumed(tmp_path
 def test_a_delivery_of_before_a_kill_is_withdrawn_and_tried_under_a_new_number():
     first = run(Slots(), launches=2)
     slots = Slots()
-    earlier = Earlier(delivered=first[0].delivered, losses=(), out=(), next_number=100)
+    earlier = EarlierLeases(delivered=first[0].delivered, losses=(), out=(), next_number=100)
     names = []
 
     class Resumed(Watching):

@@ -10,8 +10,8 @@ from paired_builders import calibrated, paired, simulate
 
 from ci_bench.cli import main
 from ci_bench.errors import CannotMerge
-from ci_bench.fleet.merging import Pair, merge
-from ci_bench.judge.times.sequential import Rule
+from ci_bench.fleet.merging import RunPair, merge
+from ci_bench.judge.times.sequential import SequentialRule
 from ci_bench.records import documents
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.results import Check, Failure, Lease, Loss, Outcome, RunState, Source, Status, WorkflowRun
@@ -30,7 +30,7 @@ def pair(name, *, seed=1, slot="GPU-a", source=CODE, **options):
         for side in (head, base)
     )
     head, base = sides
-    return Pair(name=name, head=head, base=base)
+    return RunPair(name=name, head=head, base=base)
 
 
 def only(of, wanted, *, name):
@@ -45,11 +45,11 @@ def only(of, wanted, *, name):
         )
         return replace(side, cases=tuple(rows), run=replace(side.run, id=name))
 
-    return Pair(name=name, head=cut(of.head), base=cut(of.base))
+    return RunPair(name=name, head=cut(of.head), base=cut(of.base))
 
 
 def judged(of, rule=None):
-    return paired(of.base, of.head, calibration=PAST, rule=rule or Rule())
+    return paired(of.base, of.head, calibration=PAST, rule=rule or SequentialRule())
 
 
 def verdicts(of):

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.fleet_engines import CannotStart, Work, attempt
 
 from benchmarks import fleet_engines
-from ci_bench.fleet.protocol import Lease, Order
+from ci_bench.fleet.protocol import FleetLease, LeaseOrder
 from ci_bench.fleet.ray_core import RayEngine
 
 KILLED = ("", "node", "coordinator")
@@ -57,8 +57,8 @@ def test_a_node_of_ray_gets_the_file_that_goes_along_and_needs_no_folder_of_ours
     )
     engine.open()
     try:
-        lease = Lease(number=0, cases=("s/a",), first=0, launches=1, expected_s=1.0)
-        engine.submit(Order(lease=lease, attempt=1, slot=engine.slots()[0].name))
+        lease = FleetLease(number=0, cases=("s/a",), first=0, launches=1, expected_s=1.0)
+        engine.submit(LeaseOrder(lease=lease, attempt=1, slot=engine.slots()[0].name))
         ended = engine.finished(60.0)[0]
     finally:
         engine.close()
@@ -72,7 +72,7 @@ class TestTheCheckItself:
     @pytest.fixture
     def run(self, tmp_path):
         from ci_bench.fleet.journal import FileJournal
-        from ci_bench.fleet.protocol import Ended
+        from ci_bench.fleet.protocol import EndedLease
 
         work = Work(cases=2, launches=1, seed=1)
         journal = FileJournal(file=tmp_path / "journal.jsonl", leases=tmp_path / "leases")
@@ -80,11 +80,11 @@ class TestTheCheckItself:
         (tmp_path / "records").mkdir()
 
         def deliver(number, case, began_s=None, nodes=("n1", "n1"), attempt=1):
-            lease = Lease(number=number, cases=(f"suite/case_{case}",), first=0, launches=1, expected_s=1.0)
-            order = Order(lease=lease, attempt=attempt, slot=nodes[0])
+            lease = FleetLease(number=number, cases=(f"suite/case_{case}",), first=0, launches=1, expected_s=1.0)
+            order = LeaseOrder(lease=lease, attempt=attempt, slot=nodes[0])
             began_s = number * 10.0 if began_s is None else began_s
             journal.begun(order)
-            journal.delivered(Ended(order=order, began_s=began_s, ended_s=began_s + 2, folder=tmp_path))
+            journal.delivered(EndedLease(order=order, began_s=began_s, ended_s=began_s + 2, folder=tmp_path))
             for place, side in enumerate(("base", "head")):
                 said = (
                     f'{{"node": "{nodes[place]}", "device": "0", "began_s": {began_s + place}, "ended_s": {began_s + place + 1}}}'
@@ -147,8 +147,8 @@ def test_a_node_that_ray_still_lists_is_no_slot_once_it_lost_a_lease(tmp_path):
     engine._ray = ray
     assert [slot.name for slot in engine.slots()] == ["dead/0", "dead/1", "alive/0", "alive/1"]
     for name, error in fate.items():
-        lease = Lease(number=0, cases=("a",), first=0, launches=1, expected_s=1.0)
-        engine._out[name] = Order(lease=lease, attempt=1, slot=f"{name}/0"), 0.0
+        lease = FleetLease(number=0, cases=("a",), first=0, launches=1, expected_s=1.0)
+        engine._out[name] = LeaseOrder(lease=lease, attempt=1, slot=f"{name}/0"), 0.0
         assert engine.finished(0.1)[0].reason.startswith(type(error).__name__)
     assert [slot.name for slot in engine.slots()] == ["alive/0", "alive/1"]
 

@@ -7,13 +7,13 @@ import pytest
 from paired_builders import simulate
 
 from ci_bench.errors import BadDocument, BadInput, CannotResume, CannotWrite
-from ci_bench.fleet.coordinator import Earlier, Outcome, Refused
+from ci_bench.fleet.coordinator import EarlierLeases, LeaseOutcome, Refused
 from ci_bench.fleet.journal import FileJournal
-from ci_bench.fleet.merging import Pair
-from ci_bench.fleet.protocol import Ended, Order
-from ci_bench.fleet.protocol import Lease as Leased
+from ci_bench.fleet.merging import RunPair
+from ci_bench.fleet.protocol import EndedLease, LeaseOrder
+from ci_bench.fleet.protocol import FleetLease as Leased
 from ci_bench.fleet.session import Session
-from ci_bench.judge.times.sequential import Rule
+from ci_bench.judge.times.sequential import SequentialRule
 from ci_bench.records.config import Config, RunOptions
 from ci_bench.records.results import Lease, Loss, RunState, SideName, Source, Status
 
@@ -44,7 +44,7 @@ def brought(number, *, seed=None, cases=IDS, attempt=1, launches=1, slot="GPU-a"
         )
         for side in (head, base)
     ]
-    return Pair(name=f"lease {number}", head=sides[0], base=sides[1])
+    return RunPair(name=f"lease {number}", head=sides[0], base=sides[1])
 
 
 def session_of(**pairs):
@@ -59,7 +59,7 @@ def session_of(**pairs):
     return Session(
         run=RUN,
         config=Config(entries=(), run=RunOptions(device="cpu")),
-        rule=Rule(),
+        rule=SequentialRule(),
         rows=ROWS,
         sources=dict.fromkeys(SideName, CODE),
         read=read,
@@ -69,7 +69,7 @@ def session_of(**pairs):
 
 def ended(number, *, folder, cases=IDS, attempt=1):
     lease = Leased(number=number, cases=cases, first=0, launches=1, expected_s=1.0)
-    return Ended(order=Order(lease=lease, attempt=attempt, slot="n0"), began_s=0.0, ended_s=1.0, folder=Path(folder))
+    return EndedLease(order=LeaseOrder(lease=lease, attempt=attempt, slot="n0"), began_s=0.0, ended_s=1.0, folder=Path(folder))
 
 
 def both(pair, **changes):
@@ -139,7 +139,7 @@ class TestResuming:
     def test_what_counted_counts_again_and_what_cannot_be_read_any_more_is_out_again(self):
         session = session_of(a=brought(0), b=BadDocument("the file is cut short"), c=brought(2))
         delivered = [ended(number, folder=name) for number, name in enumerate("abc")]
-        earlier = session.take_up(Earlier(delivered=delivered, losses=(), out=(), next_number=3))
+        earlier = session.take_up(EarlierLeases(delivered=delivered, losses=(), out=(), next_number=3))
         assert [one.order.lease.number for one in earlier.delivered] == [0, 2]
         assert [order.lease.number for order in earlier.out] == [1]
         assert len(session.pairs) == 2
@@ -153,7 +153,7 @@ class TestResuming:
         ],
     )
     def test_a_run_of_something_else_is_not_resumed(self, pair, cases, words):
-        earlier = Earlier(delivered=[ended(0, folder="a", cases=cases)], losses=(), out=(), next_number=1)
+        earlier = EarlierLeases(delivered=[ended(0, folder="a", cases=cases)], losses=(), out=(), next_number=1)
         with pytest.raises(CannotResume, match=f"lease 0 of the interrupted run .*{words}.*omit --resume to start over"):
             session_of(a=pair).take_up(earlier)
 
@@ -169,7 +169,7 @@ class TestTheWhole:
         session = session_of()
         session.pairs = [brought(0, cases=IDS[:1]), brought(1, cases=IDS[:1])]
         losses = (Loss(lease=2, attempt=1, slot="n1", reason="slot n1 is gone"),)
-        outcome = Outcome(delivered=(), losses=losses, given_up={IDS[2]: "lost 3 time(s)"}, device_s=1.0)
+        outcome = LeaseOutcome(delivered=(), losses=losses, given_up={IDS[2]: "lost 3 time(s)"}, device_s=1.0)
         head = session.results(outcome, "2026-02-01T01:00:00Z")[SideName.HEAD]
         assert [row.case.id for row in head.cases] == list(IDS)
         assert [row.status for row in head.cases] == [Status.OK, Status.NOT_RUN, Status.NOT_RUN]
@@ -177,7 +177,7 @@ class TestTheWhole:
         assert (head.run.id, head.run.state, head.losses) == ("whole", RunState.COMPLETE, losses)
 
     def test_where_nothing_came_back_nothing_is_claimed(self):
-        outcome = Outcome(delivered=(), losses=(), given_up=dict.fromkeys(IDS, "no slot is left"), device_s=0.0)
+        outcome = LeaseOutcome(delivered=(), losses=(), given_up=dict.fromkeys(IDS, "no slot is left"), device_s=0.0)
         base = session_of().results(outcome, "2026-02-01T01:00:00Z")[SideName.BASE]
         assert {row.status for row in base.cases} == {Status.NOT_RUN}
         assert dict(base.environment.identity) == {}

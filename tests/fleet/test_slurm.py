@@ -15,8 +15,8 @@ from ci_bench.commands.fleet import open_engine
 from ci_bench.errors import BadInput, CannotPlace
 from ci_bench.fleet.coordinator import Coordinator
 from ci_bench.fleet.journal import FileJournal
-from ci_bench.fleet.protocol import Lease, Order
-from ci_bench.fleet.slurm import SlurmEngine, Wanted, read_nodes, read_wanted
+from ci_bench.fleet.protocol import FleetLease, LeaseOrder
+from ci_bench.fleet.slurm import SlurmEngine, WantedNodes, read_nodes, read_wanted
 from ci_bench.records.results import Run, RunState
 
 THREE = {"n1": "gpu*|idle|h100|gpu:1", "n2": "gpu*|idle|h100|gpu:1", "n3": "gpu*|idle|h100,big|gpu:1"}
@@ -25,7 +25,7 @@ MEASURES = "import sys, pathlib as p; f = p.Path(sys.argv[1]); (f/'base').mkdir(
 
 
 def order(slot="n1", number=7):
-    return Order(lease=Lease(number=number, cases=("s/a",), first=0, launches=1, expected_s=1.0), attempt=1, slot=slot)
+    return LeaseOrder(lease=FleetLease(number=number, cases=("s/a",), first=0, launches=1, expected_s=1.0), attempt=1, slot=slot)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def make(tmp_path, monkeypatch):
         cluster = FakeSlurm(nodes=dict(nodes))
         monkeypatch.setitem(sys.modules, "submitit", cluster.module())
         engine = SlurmEngine(
-            wanted=Wanted(**wanted),
+            wanted=WantedNodes(**wanted),
             command=lambda _, folder: [sys.executable, "-c", script, str(folder)],
             folder=lambda of: tmp_path / f"{of.lease.number}-{of.attempt}",
             environ=environ or {"PATH": "/bin", "LANG": "C"},
@@ -64,8 +64,8 @@ class TestWhatIsAskedFor:
         assert job.parameters["additional_parameters"] == {"no_requeue": True, "export": "PATH,LANG"}
 
     def test_the_word_of_the_fleet_says_it(self):
-        assert read_wanted("") == Wanted()
-        assert read_wanted("partition=gpu, constraint=h100&big,gres=gpu:h100:1,time=90") == Wanted(
+        assert read_wanted("") == WantedNodes()
+        assert read_wanted("partition=gpu, constraint=h100&big,gres=gpu:h100:1,time=90") == WantedNodes(
             partition="gpu", constraint="h100&big", gres="gpu:h100:1", time=90
         )
 

@@ -10,7 +10,7 @@ from scripted_fleet import ScriptedFleet
 from ci_bench.cli import main
 from ci_bench.errors import BadDocument, CannotPlace, ExitCode
 from ci_bench.fleet.journal import FileJournal
-from ci_bench.fleet.merging import Pair
+from ci_bench.fleet.merging import RunPair
 from ci_bench.fleet.trial import try_slots
 from ci_bench.records.results import Failure, Lease, SideName, Source, Status
 
@@ -42,7 +42,7 @@ def brought(number, **changes):
         )
         for name, side in (("head", head), ("base", base))
     }
-    return Pair(name=f"lease {number}", **sides)
+    return RunPair(name=f"lease {number}", **sides)
 
 
 def try_all(*, fate=lambda _order, _number: "ok", limit_s=100.0, seconds=lambda _: 5.0, **documents):

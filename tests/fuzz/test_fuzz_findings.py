@@ -21,15 +21,15 @@ from ci_bench.formats.github_action_benchmark import read_action_history
 from ci_bench.formats.importing import import_results
 from ci_bench.formats.series import Reading, Series, Unreadable
 from ci_bench.github import client, http, server
-from ci_bench.github.http import Answer, Trouble, wait_s
-from ci_bench.github.server import Server, origin
+from ci_bench.github.http import HttpAnswer, Trouble, wait_s
+from ci_bench.github.server import GithubServer, origin
 from ci_bench.judge.times.calibration import fingerprint
 from ci_bench.records.documents import Kind, schema, to_json, validate
 from ci_bench.records.faults import form_faults
 from ci_bench.records.results import Better, Run, RunState
 from ci_bench.records.soundness import compiled_parts
 
-HERE = Server(repository="o/r", token="x")  # noqa: S106 - nobody is asked
+HERE = GithubServer(repository="o/r", token="x")  # noqa: S106 - nobody is asked
 DEEP = "[" * 100_000
 NO_ADDRESSES = ["http://[", "https://[::1", "//[", "http://\u2100.com"]
 FAR = ["Mon, 01 Jan 99999999999999999999 00:00:00 GMT", "Mon, 99999999999999 Jan 2030 00:00:00 GMT"]
@@ -163,9 +163,9 @@ def test_the_target_of_headers_sees_each_of_these(monkeypatch, planted, content)
 
 
 def test_a_redirect_to_what_is_no_address_is_an_answer_that_makes_no_sense():
-    request = http.Request(method="GET", url="https://api.github.com/x")
+    request = http.HttpRequest(method="GET", url="https://api.github.com/x")
     asker = http.Asker(HERE, patience_s=1.0, clock=client.Clock())
-    answer = Answer(status=302, headers={"location": "http://["}, content=b"")
+    answer = HttpAnswer(status=302, headers={"location": "http://["}, content=b"")
     with pytest.raises(GitHubOdd, match="an invalid URL"):
         asker._moved(request, answer)
 

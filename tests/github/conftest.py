@@ -11,8 +11,8 @@ from fake_github_state import REPOSITORY, sha_of
 
 from ci_bench.command_line.settings import Publishing
 from ci_bench.github.client import Client
-from ci_bench.github.http import Clock
-from ci_bench.github.server import Server
+from ci_bench.github.http import HttpClock
+from ci_bench.github.server import GithubServer
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Slept:
 
     @property
     def clock(self):
-        return Clock(now=lambda: self.now, monotonic=lambda: self.now, sleep=self.sleep, chance=lambda: 0.0)
+        return HttpClock(now=lambda: self.now, monotonic=lambda: self.now, sleep=self.sleep, chance=lambda: 0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +57,7 @@ def connect(fake, slept):
     opened = []
 
     def make(token=TOKEN, **options):
-        server = Server(repository=REPOSITORY, token=token, api_url=options.pop("api_url", fake.url))
+        server = GithubServer(repository=REPOSITORY, token=token, api_url=options.pop("api_url", fake.url))
         client = Client(server, clock=options.pop("clock", slept.clock), **options)
         opened.append(client)
         return client
@@ -85,7 +85,7 @@ def flags(tmp_path):
 @pytest.fixture
 def job(fake, tmp_path, monkeypatch):
     """A step of a workflow whose GitHub is the fake."""
-    monkeypatch.setattr("ci_bench.github.client.Clock", lambda: Clock(sleep=lambda _: None))
+    monkeypatch.setattr("ci_bench.github.client.Clock", lambda: HttpClock(sleep=lambda _: None))
     fake.state.history = [BASE, *(sha_of(f"main {number}") for number in range(1, 20))]
     fake.state.files["main", "ci-bench.yml"] = CONFIG.encode()
     fake.state.files[HEAD, "ci-bench.yml"] = CONFIG.encode()

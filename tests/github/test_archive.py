@@ -9,7 +9,7 @@ import zlib
 
 import pytest
 
-from ci_bench.github.archive import Contents, Limits, UnsafeArchive, read_members
+from ci_bench.github.archive import ArchiveLimits, Contents, UnsafeArchive, read_members
 
 WANTED = Contents(members=("results.json", "base/results.json"))
 SOUND = b'{"kind": "results"}'
@@ -73,7 +73,7 @@ def directory_bomb():
     return content[:start] + entries + last[:8] + struct.pack("<HHL", 10_000, 10_000, len(entries)) + last[16:]
 
 
-SMALL = Limits(archive=1000, members=5, member=400, total=700, ratio=50.0)
+SMALL = ArchiveLimits(archive=1000, members=5, member=400, total=700, ratio=50.0)
 TURNED_DOWN = {
     "traversal": (packed(("../results.json", SOUND)), "the name '../results.json' is not allowed"),
     "traversal within": (packed(("base/../../results.json", SOUND)), "is not allowed"),

@@ -6,8 +6,8 @@ from fake_github_state import REPOSITORY, REPOSITORY_ID, WORKFLOW, sha_of, zippe
 
 from ci_bench.errors import GitHubMissing
 from ci_bench.github import artifacts
-from ci_bench.github.archive import Contents, Limits
-from ci_bench.github.baseline import Absence, FoundBaseline, NoBaseline, Wanted, find_baseline
+from ci_bench.github.archive import ArchiveLimits, Contents
+from ci_bench.github.baseline import Absence, FoundBaseline, NoBaseline, WantedBaseline, find_baseline
 from ci_bench.github.commits import branch_point
 
 NAME = "ci-bench-baseline"
@@ -30,7 +30,7 @@ def wanted(**fields):
         "repository": REPOSITORY,
         "repository_id": REPOSITORY_ID,
     }
-    return Wanted(**{**standard, **fields})
+    return WantedBaseline(**{**standard, **fields})
 
 
 def leave(state, commit, text="{}", *, artifact=None, **run):
@@ -273,7 +273,7 @@ def test_a_server_without_digests(client, state):
 
 def test_what_is_larger_than_it_says_is_cut_off(fake, client, state):
     state.add_artifact(state.add_run(HISTORY[0]), b"PK\x03\x04" + bytes(50_000), size_in_bytes=10)
-    contents = Contents(members=("results.json",), limits=Limits(archive=10_000))
+    contents = Contents(members=("results.json",), limits=ArchiveLimits(archive=10_000))
     assert "more than 10,000 bytes" in look(client, contents=contents).message
 
 

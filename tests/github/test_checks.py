@@ -7,10 +7,10 @@ from fake_github_state import sha_of
 from ci_bench.errors import ExitCode, GitHubRefused
 from ci_bench.github.checks import (
     Annotation,
-    Check,
+    AnnotationLevel,
+    CheckRun,
+    CheckStatus,
     Conclusion,
-    Level,
-    Status,
     StatusState,
     publish_check,
     publish_status,
@@ -18,7 +18,7 @@ from ci_bench.github.checks import (
 from ci_bench.github.clipping import utf16_units
 from ci_bench.github.comments import Marker, Sticky
 from ci_bench.github.context import RunId
-from ci_bench.github.outcomes import Outcome, State, exit_code
+from ci_bench.github.outcomes import PublishOutcome, State, exit_code
 from ci_bench.github.publishing import CheckMode, Publication, publish, status_of
 
 HEAD = sha_of("head")
@@ -26,14 +26,14 @@ HEAD = sha_of("head")
 
 def annotated(number):
     return tuple(
-        Annotation(path="ci-bench.yml", line=1, level=Level.FAILURE, title="regressed", message=f"finding {index}")
+        Annotation(path="ci-bench.yml", line=1, level=AnnotationLevel.FAILURE, title="regressed", message=f"finding {index}")
         for index in range(number)
     )
 
 
 def check(*, run=10, attempt=1, conclusion=Conclusion.FAILURE, annotations=0, **fields):
     standard = {"name": "ci-bench", "key": "default", "head_sha": HEAD, "title": "Failed: slower", "summary": "### Failed"}
-    return Check(
+    return CheckRun(
         **{**standard, **fields}, run=RunId(id=run, attempt=attempt), conclusion=conclusion, annotations=annotated(annotations)
     )
 
@@ -135,7 +135,7 @@ def test_each_conclusion_has_its_status(conclusion, state):
 
 def test_a_status_whose_answer_is_lost_is_set_again(fake, client):
     fake.plan("POST", "statuses", LOST)
-    publish_status(client, Status(context="ci-bench", head_sha=HEAD, state=StatusState.SUCCESS, description="Passed"))
+    publish_status(client, CheckStatus(context="ci-bench", head_sha=HEAD, state=StatusState.SUCCESS, description="Passed"))
     assert {one["state"] for one in fake.state.statuses} == {"success"}
 
 
@@ -208,5 +208,5 @@ CODES = {
 
 @pytest.mark.parametrize(("verdict", "states", "read_only", "code"), CODES.values(), ids=CODES)
 def test_the_verdicts_own_code_wins(verdict, states, read_only, code):
-    outcomes = [Outcome(part="comment", state=state, detail="") for state in states]
+    outcomes = [PublishOutcome(part="comment", state=state, detail="") for state in states]
     assert exit_code(verdict, outcomes, read_only=read_only) == code

@@ -24,7 +24,7 @@ from ci_bench.errors import (
 from ci_bench.github import http
 from ci_bench.github.client import Client
 from ci_bench.github.http import TRIES
-from ci_bench.github.server import Server
+from ci_bench.github.server import GithubServer
 
 COMMENTS = "issues/7/comments"
 SECONDARY = Fault(status=403, message="You have exceeded a secondary rate limit.")
@@ -53,9 +53,9 @@ def read(client, fake):
 def create(client, fake):
     def seek():
         found = [one for one in client.pages(COMMENTS).items if one["body"] == "new"]
-        from ci_bench.github.server import Record
+        from ci_bench.github.server import ApiRecord
 
-        return Record(found[0]) if found else None
+        return ApiRecord(found[0]) if found else None
 
     client.write("POST", COMMENTS, {"body": "new"}, seek=seek)
     return fake.state.texts_of(7) == ["new"]
@@ -256,9 +256,9 @@ def test_an_endless_answer_is_cut(fake, client, monkeypatch):
 def test_a_trickling_answer_is_given_up(fake, monkeypatch):
     """Each chunk comes within the read timeout; all of them together have a limit too."""
     moments = iter([0.0, 0.0, 500.0, 500.0])
-    from ci_bench.github.http import Clock
+    from ci_bench.github.http import HttpClock
 
-    sender = http.Transport(token=TOKEN, clock=Clock(monotonic=lambda: next(moments)))
+    sender = http.Transport(token=TOKEN, clock=HttpClock(monotonic=lambda: next(moments)))
     fake.plan("GET", COMMENTS, Fault(status=200, raw=b"[]" + b" " * 200_000))
     with contextlib.closing(sender), pytest.raises(http.LostExchange, match="not complete after 120 s"):
         sender.exchange("GET", f"{fake.url}/repos/{REPOSITORY}/{COMMENTS}")
@@ -280,7 +280,7 @@ def test_an_enterprise_server_with_a_prefix_and_a_port(slept):
         for number in range(3):
             fake.state.add_comment(7, str(number))
         fake.per_page = 2
-        with Client(Server(repository=REPOSITORY, token=TOKEN, api_url=f"{fake.url}/"), clock=slept.clock) as client:
+        with Client(GithubServer(repository=REPOSITORY, token=TOKEN, api_url=f"{fake.url}/"), clock=slept.clock) as client:
             assert client.get("pulls/7").number("number") == 7
             assert len(client.pages(COMMENTS).items) == 3
 
@@ -350,7 +350,7 @@ def test_an_own_certificate_authority_is_honoured(tls, slept, monkeypatch):
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bundle))
     with (
         serve(tls=context) as fake,
-        Client(Server(repository=REPOSITORY, token=TOKEN, api_url=fake.url), clock=slept.clock) as client,
+        Client(GithubServer(repository=REPOSITORY, token=TOKEN, api_url=fake.url), clock=slept.clock) as client,
     ):
         fake.state.add_pull(7, sha_of("head"))
         assert client.get("pulls/7").number("number") == 7
@@ -360,7 +360,7 @@ def test_an_unknown_certificate_authority_is_refused_at_once(tls, slept):
     context, _ = tls
     with (
         serve(tls=context) as fake,
-        Client(Server(repository=REPOSITORY, token=TOKEN, api_url=fake.url), clock=slept.clock) as client,
+        Client(GithubServer(repository=REPOSITORY, token=TOKEN, api_url=fake.url), clock=slept.clock) as client,
     ):
         with pytest.raises(GitHubUnreachable, match="name its certificates in REQUESTS_CA_BUNDLE"):
             client.get("pulls/7")
@@ -438,7 +438,7 @@ BAD_SERVERS = {
 @pytest.mark.parametrize(("fields", "message"), BAD_SERVERS.values(), ids=BAD_SERVERS)
 def test_a_server_that_cannot_be_is_refused_before_anything_is_sent(fields, message):
     with pytest.raises(NotOnGitHub, match=message) as told:
-        Server(**{"repository": REPOSITORY, "token": "ghs_secret", **fields})
+        GithubServer(**{"repository": REPOSITORY, "token": "ghs_secret", **fields})
     assert "ghs_secret" not in str(told.value)
     assert "hunter2" not in str(told.value)
 

@@ -9,9 +9,9 @@ from fake_github_state import BOT, MOST_CHARACTERS, sha_of
 from ci_bench.errors import GitHubInvalid, GitHubOdd, GitHubRefused
 from ci_bench.github import client as client_module
 from ci_bench.github.clipping import utf16_units
-from ci_bench.github.comments import Marker, Mode, Sticky, publish_comment
+from ci_bench.github.comments import CommentMode, Marker, Sticky, publish_comment
 from ci_bench.github.context import RunId
-from ci_bench.github.http import Clock
+from ci_bench.github.http import HttpClock
 from ci_bench.github.outcomes import State
 
 PULL = 7
@@ -148,7 +148,7 @@ def test_concurrent_writes_make_one_comment(fake, connect, runs):
 
     fake.when_seen = meet
     clients = [
-        connect(clock=Clock(sleep=lambda _: threading.Event().wait(0.05), chance=lambda share=share: share))
+        connect(clock=HttpClock(sleep=lambda _: threading.Event().wait(0.05), chance=lambda share=share: share))
         for share in (0.0, 0.5)
     ]
     outcomes = [None, None]
@@ -170,15 +170,15 @@ def test_concurrent_writes_make_one_comment(fake, connect, runs):
 
 
 def test_never_asks_nothing(fake, client):
-    outcome = publish_comment(client, sticky(mode=Mode.NEVER))
+    outcome = publish_comment(client, sticky(mode=CommentMode.NEVER))
     assert (outcome.state, fake.seen) == (State.SKIPPED, [])
 
 
 def test_on_change_is_silent_about_nothing_and_brings_an_old_comment_up_to_date(fake, client):
-    quiet = publish_comment(client, sticky("nothing", run=1, mode=Mode.ON_CHANGE, changed=False))
+    quiet = publish_comment(client, sticky("nothing", run=1, mode=CommentMode.ON_CHANGE, changed=False))
     assert (quiet.state, quiet.detail, bodies(fake)) == (State.SKIPPED, "nothing changed", [])
-    publish_comment(client, sticky("slower", run=2, mode=Mode.ON_CHANGE, changed=True))
-    publish_comment(client, sticky("well again", run=3, mode=Mode.ON_CHANGE, changed=False))
+    publish_comment(client, sticky("slower", run=2, mode=CommentMode.ON_CHANGE, changed=True))
+    publish_comment(client, sticky("well again", run=3, mode=CommentMode.ON_CHANGE, changed=False))
     assert bodies(fake) == ["well again"]
 
 

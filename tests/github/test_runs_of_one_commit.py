@@ -6,7 +6,7 @@ import pytest
 from fake_github import RESET
 from fake_github_state import sha_of
 
-from ci_bench.github.checks import Check, Conclusion, publish_check, publish_status
+from ci_bench.github.checks import CheckRun, Conclusion, publish_check, publish_status
 from ci_bench.github.context import RunId
 from ci_bench.github.outcomes import State
 from ci_bench.github.publishing import status_of
@@ -19,7 +19,7 @@ def check(run, attempt, conclusion, **fields):
     said = {None: "Measuring", GREEN: "Passed", GREY: "Open", RED: "Worse", CANCELLED: "Stopped"}[conclusion]
     given = {"name": "ci-bench", "key": "default", "title": said, "summary": f"### {said}", **fields}
     url = f"https://github.example/o/r/actions/runs/{run}"
-    return Check(**given, run=RunId(id=run, attempt=attempt), head_sha=HEAD, conclusion=conclusion, details_url=url)
+    return CheckRun(**given, run=RunId(id=run, attempt=attempt), head_sha=HEAD, conclusion=conclusion, details_url=url)
 
 
 def shown(fake):

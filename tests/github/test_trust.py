@@ -6,9 +6,9 @@ import pytest
 from fake_github_state import FORK_ID, REPOSITORY, REPOSITORY_ID, WORKFLOW, sha_of
 
 from ci_bench.github.artifacts import Artifact
-from ci_bench.github.baseline import Wanted, distrust
+from ci_bench.github.baseline import WantedBaseline, distrust
 
-WANTED = Wanted(
+WANTED = WantedBaseline(
     name="b", branch="main", commit=sha_of("x"), workflow=WORKFLOW, repository=REPOSITORY, repository_id=REPOSITORY_ID
 )
 SOUND = Artifact(

@@ -90,11 +90,11 @@ def test_aten_runs_without_cudnn_and_its_neighbour_with_it():
     """The original's pytest form measured `aten` with cuDNN on."""
     from ci_bench.suites.fastrnns.initial_state import draw
     from ci_bench.suites.fastrnns.networks import build_network
-    from ci_bench.suites.fastrnns.options import Job, Options
+    from ci_bench.suites.fastrnns.options import FastrnnsJob, FastrnnsOptions
 
     kernels = {}
     for name in ("aten", "cudnn", "aten"):
-        job = Job(variant=VARIANTS[name], mode=None, options=Options(**SMALL))
+        job = FastrnnsJob(variant=VARIANTS[name], mode=None, options=FastrnnsOptions(**SMALL))
         given = draw(job)
         network = build_network(job, given.to(given.gradient.dtype, "cuda:0"))
         network.forward()

@@ -122,11 +122,11 @@ def test_parts_of_a_training_step_fill_it(tmp_path):
 
 def test_work_and_peak_are_facts(tmp_path):
     from ci_bench.suites.shared.worker.roofline import peak_of
-    from ci_bench.suites.transformers.options import Precision
+    from ci_bench.suites.transformers.options import TransformersPrecision
 
     facts = one(tmp_path, model="bert", candidate="none", precision="bf16", memory=False)["facts"]
     assert facts["model_flops_per_step"] > 0
-    assert facts.get("peak_flops_per_s") == peak_of(torch.cuda.get_device_name(0), Precision.BF16)
+    assert facts.get("peak_flops_per_s") == peak_of(torch.cuda.get_device_name(0), TransformersPrecision.BF16)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from ci_bench.judge.times.calibration import fingerprint
-from ci_bench.records.history import Entry, History, Machine, Points
+from ci_bench.records.history import Entry, History, HistoryMachine, Points
 from ci_bench.records.results import Better, Lane, Unit
 
 H200 = {"device": "cuda", "gpu": "NVIDIA H200", "torch": "2.13.0", "driver": "570.1"}
@@ -23,7 +23,7 @@ def record(
     at = (START + timedelta(hours=number)).isoformat(timespec="seconds")
     return History(
         tool_version="1.0",
-        machines=(Machine(fingerprint=fingerprint(identity), identity=dict(identity)),),
+        machines=(HistoryMachine(fingerprint=fingerprint(identity), identity=dict(identity)),),
         runs=(Entry(id=f"run-{number}", at=at, machine=0, tool_version="1.0", **given),),
         series=tuple(
             points(f"fake/case-{index}", (0,), (0.01 * (index + 1) + number * 1e-6 if value is None else value,))
@@ -54,7 +54,7 @@ def whole(
         )
         for number in range(len(values))
     )
-    known = tuple(Machine(fingerprint=fingerprint(identity), identity=dict(identity)) for identity in identities)
+    known = tuple(HistoryMachine(fingerprint=fingerprint(identity), identity=dict(identity)) for identity in identities)
     return History(
         tool_version="1.0", machines=known, runs=runs, series=(points("fake/one", range(len(values)), values, **fields),)
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from history_builders import whole
 
-from ci_bench.command_line.settings import Trend
+from ci_bench.command_line.settings import TrendSettings
 from ci_bench.commands.trend.intended import without_intended
 from ci_bench.configuration.accepting import with_entry
 from ci_bench.history.alarms import alarms_of, told
@@ -61,7 +61,7 @@ def alarm_of(repository, before, after, *, step=1.1):
     history = whole(values)
     runs = tuple(replace(run, commit=after if n >= 14 else before) for n, run in enumerate(history.runs))
     lines = lines_of(replace(history, runs=runs), least=lambda _: 0.01)
-    settings = Trend(environ=os.environ, here=repository.folder, action="check")
+    settings = TrendSettings(environ=os.environ, here=repository.folder, action="check")
     (alarm,) = without_intended(settings, alarms_of(lines, Policy()))
     return alarm
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from judge_builders import judged, launches, metric, result, results, sampled
 
-from ci_bench.host.energy import Count, Stretch, Uncountable, energy, mean_power_w
+from ci_bench.host.energy import EnergyCount, Stretch, Uncountable, energy, mean_power_w
 from ci_bench.host.monitor import Host, Monitor
 from ci_bench.records.comparison import BaselineMode, Verdict
 from ci_bench.records.metrics import ENERGY_PER_STEP, ENGINE
@@ -29,7 +29,7 @@ def counted(watts, *, seconds=2.0, step_s=0.1, look_s=0.005, seed=0, begins_j=0.
     counts, at_s = [], 0.0
     while at_s < seconds:
         moved_s = math.floor((at_s - phase) / step_s) * step_s + phase if step_s else at_s
-        counts.append(Count(at_s=begins_s + at_s, joules=begins_j + 1000.0 + drawn(moved_s)))
+        counts.append(EnergyCount(at_s=begins_s + at_s, joules=begins_j + 1000.0 + drawn(moved_s)))
         at_s += look_s * dice.uniform(0.8, 1.6)
     return tuple(counts)
 
@@ -60,8 +60,8 @@ def test_what_was_drawn_before_the_clocks_rose_is_not_in_it():
     ("counts", "why"),
     [
         ((), "this machine has no energy counter"),
-        (tuple(Count(at_s=at / 100, joules=None) for at in range(200)), "this machine has no energy counter"),
-        ((*counted(steady(400.0))[:-1], Count(at_s=1003.0, joules=None)), "this machine has no energy counter"),
+        (tuple(EnergyCount(at_s=at / 100, joules=None) for at in range(200)), "this machine has no energy counter"),
+        ((*counted(steady(400.0))[:-1], EnergyCount(at_s=1003.0, joules=None)), "this machine has no energy counter"),
         (counted(steady(400.0), seconds=0.5), "moved 3 times in 0.49 s: raise run.energy_s"),
         (counted(steady(0.0)), "moved 0 times"),
         ((*counted(steady(400.0))[:200], *counted(steady(400.0), begins_j=-900.0)[200:]), "restarted"),
@@ -186,7 +186,7 @@ def test_the_cpus_energy_is_that_of_its_packages(tmp_path, zones, joules):
         (folder / "name").write_text(f"{name}\n")
         (folder / "energy_uj").write_text(f"{count}\n")
     assert Host(tmp_path).energy_j() == joules
-    assert Monitor(None, Host(tmp_path), clock=lambda: 7.0).count() == Count(at_s=7.0, joules=joules)
+    assert Monitor(None, Host(tmp_path), clock=lambda: 7.0).count() == EnergyCount(at_s=7.0, joules=joules)
 
 
 def test_the_gpus_counter_is_read_where_there_is_one(tmp_path):
@@ -194,4 +194,4 @@ def test_the_gpus_counter_is_read_where_there_is_one(tmp_path):
         def energy_j(self):
             return 12.5
 
-    assert Monitor(Gpu(), Host(tmp_path), clock=lambda: 7.0).count() == Count(at_s=7.0, joules=12.5)
+    assert Monitor(Gpu(), Host(tmp_path), clock=lambda: 7.0).count() == EnergyCount(at_s=7.0, joules=12.5)

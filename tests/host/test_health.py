@@ -9,36 +9,36 @@ import pytest
 from mutants import plant
 
 from ci_bench.host import health
-from ci_bench.host.gpus.protocol import Cause, Reason
-from ci_bench.host.health import Reading, condition_facts, taint, uneven_clocks
+from ci_bench.host.gpus.protocol import ClockCause, Reason
+from ci_bench.host.health import HealthReading, condition_facts, taint, uneven_clocks
 from ci_bench.records.results import SideName
 
 OURS, STRANGER = 4000, 9999
 OWN = frozenset({OURS})
-CALM = Reading(at_s=0.0, reasons=(), thermal_s=5.0, pids=OWN)
+CALM = HealthReading(at_s=0.0, reasons=(), thermal_s=5.0, pids=OWN)
 LATER = replace(CALM, at_s=10.0)
 BRAKE, HOT, CAPPED, IDLING, SET = (
     Reason(cause=cause, word=word)
     for cause, word in (
-        (Cause.HARDWARE, "power_brake"),
-        (Cause.THERMAL, "too_hot"),
-        (Cause.POWER_CAP, "power_limit"),
-        (Cause.IDLE, "no_work"),
-        (Cause.OTHER, "fixed_clocks"),
+        (ClockCause.HARDWARE, "power_brake"),
+        (ClockCause.THERMAL, "too_hot"),
+        (ClockCause.POWER_CAP, "power_limit"),
+        (ClockCause.IDLE, "no_work"),
+        (ClockCause.OTHER, "fixed_clocks"),
     )
 )
 SLOWED, IDLE = (HOT,), (IDLING,)
 
 
-def held(*reasons: Reason) -> Reading:
+def held(*reasons: Reason) -> HealthReading:
     return replace(LATER, reasons=reasons)
 
 
-def hot(seconds: float) -> Reading:
+def hot(seconds: float) -> HealthReading:
     return replace(LATER, thermal_s=5.0 + seconds)
 
 
-def there(*pids: int) -> Reading:
+def there(*pids: int) -> HealthReading:
     return replace(LATER, pids=frozenset(pids))
 
 
@@ -67,8 +67,8 @@ TAINTS = {
 }
 
 
-def busy(*clocks: int | None, reasons: tuple[Reason, ...] | None = ()) -> list[Reading]:
-    return [Reading(at_s=0, sm_mhz=mhz, reasons=reasons) for mhz in clocks]
+def busy(*clocks: int | None, reasons: tuple[Reason, ...] | None = ()) -> list[HealthReading]:
+    return [HealthReading(at_s=0, sm_mhz=mhz, reasons=reasons) for mhz in clocks]
 
 
 BASE, HEAD, OTHER = (SideName.BASE, 0), (SideName.HEAD, 0), (SideName.HEAD, 1)
@@ -85,7 +85,7 @@ UNEVEN = {
         True,
     ),
     "memory": (
-        {BASE: [Reading(at_s=0, memory_mhz=2619, reasons=())], HEAD: [Reading(at_s=0, memory_mhz=1593, reasons=())]},
+        {BASE: [HealthReading(at_s=0, memory_mhz=2619, reasons=())], HEAD: [HealthReading(at_s=0, memory_mhz=1593, reasons=())]},
         True,
     ),
     "unknown": ({BASE: busy(None), HEAD: busy(None)}, False),
@@ -169,7 +169,7 @@ def test_all_reasons_are_told() -> None:
     )
 
 
-FIELDS = tuple(field.name for field in dataclasses.fields(Reading) if field.name != "at_s")
+FIELDS = tuple(field.name for field in dataclasses.fields(HealthReading) if field.name != "at_s")
 
 
 @pytest.mark.parametrize("unknown", [*((name,) for name in FIELDS), FIELDS], ids="+".join)
@@ -185,10 +185,10 @@ def test_what_is_unknown_taints_nothing(unknown: tuple[str, ...]) -> None:
 
 
 def test_facts_of_a_reading_and_of_what_lies_before_it() -> None:
-    before = Reading(
+    before = HealthReading(
         at_s=100.0, thermal_s=1.0, ticks=1000, stolen_ticks=10, throttled_s=2.0, involuntary_switches=5, pids=frozenset()
     )
-    after = Reading(
+    after = HealthReading(
         at_s=110.0,
         sm_mhz=1980,
         memory_mhz=2619,
@@ -213,4 +213,4 @@ def test_facts_of_a_reading_and_of_what_lies_before_it() -> None:
         "gpu_thermal_share": 0.05, "cpu_steal_share": 0.05, "cpu_throttled_share": 0.1, "involuntary_switches": 7,
     }  # fmt: skip
     assert condition_facts(replace(after, reasons=()))["gpu_held_back_by"] == "nothing"
-    assert condition_facts(Reading(at_s=1.0)) == {}
+    assert condition_facts(HealthReading(at_s=1.0)) == {}

@@ -3,8 +3,8 @@
 import pytest
 from judge_builders import judged, metric, result, results, sampled
 
-from ci_bench.host.gpus.protocol import Cause, Reason
-from ci_bench.host.health import Reading
+from ci_bench.host.gpus.protocol import ClockCause, Reason
+from ci_bench.host.health import HealthReading
 from ci_bench.host.monitor import SEEN, Host, Monitor
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.metrics import ENGINE, SM_CLOCK
@@ -12,11 +12,11 @@ from ci_bench.records.results import Lane, Launch
 from ci_bench.report.markdown import render_comment
 from ci_bench.report.text import NO_BREAK_SPACE
 
-IDLE, CAPPED = (Reason(cause=Cause.IDLE, word="idle"),), (Reason(cause=Cause.POWER_CAP, word="cap"),)
+IDLE, CAPPED = (Reason(cause=ClockCause.IDLE, word="idle"),), (Reason(cause=ClockCause.POWER_CAP, word="cap"),)
 
 
 def look(mhz, reasons=()):
-    return Reading(at_s=0.0, sm_mhz=mhz, reasons=reasons)
+    return HealthReading(at_s=0.0, sm_mhz=mhz, reasons=reasons)
 
 
 def seen(glances):

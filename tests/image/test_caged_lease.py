@@ -17,7 +17,7 @@ from repositories import environ as clean
 from repositories import new_repository
 
 from ci_bench.checkouts.bundled import make_bundle
-from ci_bench.checkouts.worktrees import Wanted
+from ci_bench.checkouts.worktrees import WantedTrees
 from ci_bench.cli import main
 from ci_bench.commands.merge import read_pair
 from ci_bench.errors import ExitCode, NoCage
@@ -218,7 +218,7 @@ def lease(tmp_path, monkeypatch):
     repository.commit({"more.txt": "head"})
     config = tmp_path / "ci-bench.yml"
     config.write_text(yaml.safe_dump(CONFIG))
-    wanted = Wanted(repository=repository.top, base="HEAD~1", setup=Setup(), environ=clean())
+    wanted = WantedTrees(repository=repository.top, base="HEAD~1", setup=Setup(), environ=clean())
     sources, _ = make_bundle(wanted, tmp_path / "sources.bundle", config=config)
     for name in ("bin", "locks"):
         (tmp_path / name).mkdir()

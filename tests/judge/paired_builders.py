@@ -10,7 +10,7 @@ from judge_builders import metric, result, results
 
 from ci_bench.judge.compare import compare
 from ci_bench.judge.times import calibration as calibrating
-from ci_bench.judge.times.sequential import Rule
+from ci_bench.judge.times.sequential import SequentialRule
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.config import Policy
 from ci_bench.records.results import Better, Lane, Launch, Unit
@@ -119,7 +119,7 @@ def paired(base, head, *, policy=None, calibration=None, now=NOW, rule=None):
         tool_version="1",
         calibration=calibration,
         now=now,
-        rule=rule or Rule(),
+        rule=rule or SequentialRule(),
     )
 
 

@@ -12,7 +12,7 @@ from scipy.stats import t as student
 
 from ci_bench.judge.times import aggregates, sequential
 from ci_bench.judge.times.noise import Learned
-from ci_bench.judge.times.sequential import Rule
+from ci_bench.judge.times.sequential import SequentialRule
 
 
 def learned(spread, freedom=20.0):
@@ -37,7 +37,7 @@ class TestFalseDiscovery:
         assert aggregates.false_discovery(np.empty(0)).size == 0
 
     def test_p_values_are_two_sided_students(self):
-        ruling = sequential.replay(np.array([[0.01]]), np.array([[0.01]]), learned([0.005]), Rule())
+        ruling = sequential.replay(np.array([[0.01]]), np.array([[0.01]]), learned([0.005]), SequentialRule())
         assert aggregates.p_values(ruling) == pytest.approx([2 * student.sf(2.0, 6)])
 
 

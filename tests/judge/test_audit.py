@@ -7,7 +7,7 @@ from paired_builders import calibrated, simulate
 
 from ci_bench.judge.times import calibration as calibrating
 from ci_bench.judge.times.audit import audit, binomial_interval
-from ci_bench.judge.times.sequential import Rule, fixed
+from ci_bench.judge.times.sequential import SequentialRule, fixed
 from ci_bench.records.config import Policy, SuitePolicy
 
 
@@ -66,7 +66,7 @@ def test_thresholds_are_the_policys(known):
 
 
 def test_a_promise_of_no_alarm_holds_where_there_was_none(known):
-    found = audit(known, policy=Policy(), rule=Rule(alpha=0.0))
+    found = audit(known, policy=Policy(), rule=SequentialRule(alpha=0.0))
 
     assert (found.alarms, found.promised, found.holds) == ((), 0.0, True)
 

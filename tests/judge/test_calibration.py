@@ -15,7 +15,7 @@ from ci_bench.errors import BadInput
 from ci_bench.judge.times import calibration as calibrating
 from ci_bench.judge.times.calibration import MOST_LAUNCHES, collect, describe, fingerprint, instant, learned, merge, noise_floors
 from ci_bench.judge.times.noise import with_runs
-from ci_bench.judge.times.sequential import Rule, resolvable
+from ci_bench.judge.times.sequential import SequentialRule, resolvable
 from ci_bench.records.calibration import Calibration, PastRun, PastSeries, calibration_faults
 from ci_bench.records.documents import Kind, to_json, validate
 from ci_bench.records.results import Launch, Source
@@ -302,7 +302,7 @@ class TestTelling:
         history = learned(known, names, now=day(1).at)
 
         (floor, *_) = noise_floors(known, now=day(1).at)
-        assert floor.resolvable == pytest.approx(math.expm1(resolvable(history, 3, Rule(gating=metrics))[0]))
+        assert floor.resolvable == pytest.approx(math.expm1(resolvable(history, 3, SequentialRule(gating=metrics))[0]))
 
     def test_too_short_a_history_tells_nothing(self):
         assert noise_floors(document(past([0.01] * 3), runs=[day(1)]), now=NOW) == ()

@@ -6,7 +6,7 @@ import pytest
 from judge_builders import metric, result, sampled
 
 from ci_bench.judge.policy.causes import (
-    Match,
+    KernelMatch,
     arms_that_fail_to_compile,
     arms_to_explain,
     cause_of,
@@ -15,12 +15,12 @@ from ci_bench.judge.policy.causes import (
     scatter_of,
 )
 from ci_bench.records.comparison import CaseComparison, Pair, Parity, ParityFinding, Verdict
-from ci_bench.records.profiles import GraphBreak, Line, Profile, ProfileRow, RowKind
+from ci_bench.records.profiles import GraphBreak, Profile, ProfileRow, RowKind, SourceLine
 from ci_bench.records.results import Better, Check, Failure, Outcome, Status, Unit
 
 
 def row(name, seconds, at="model.py:1", code="", kind=RowKind.OPERATOR, **fields):
-    lines = () if at is None else tuple(Line(place=place, code=code) for place in at.split(","))
+    lines = () if at is None else tuple(SourceLine(place=place, code=code) for place in at.split(","))
     return ProfileRow(name=name, kind=kind, lines=lines, calls=1.0, seconds=seconds, **fields)
 
 
@@ -99,8 +99,8 @@ def test_a_step_that_moved_by_half_a_per_cent_has_no_shares() -> None:
 
 def test_a_line_that_is_new_comes_before_those_that_both_sides_have() -> None:
     """A fused kernel has more lines than are shown, in any order; the one that matters must be among them."""
-    old = tuple(Line(place=f"m.py:{number}", code=f"y = f{number}(y)") for number in range(5))
-    new, unread = Line(place="m.py:5", code="y = y[order]"), Line(place="m.py:9")
+    old = tuple(SourceLine(place=f"m.py:{number}", code=f"y = f{number}(y)") for number in range(5))
+    new, unread = SourceLine(place="m.py:5", code="y = y[order]"), SourceLine(place="m.py:9")
     base = profile(replace(kernel("cpp_fused_add_gelu_mul_0", 0.002), lines=old))
     head = profile(replace(kernel("cpp_fused_add_gelu_mul_0", 0.005), lines=(unread, *old, new)))
     (part,) = cause_of(base, head).parts
@@ -212,7 +212,7 @@ def test_a_row_that_moved_as_all_rows_did_does_not_come_before_a_new_one(ratios,
 
 def test_what_processes_differ_by_is_the_middle_of_their_seconds() -> None:
     def same(*rows):
-        return [Match(base=[row("a", seconds)], head=[row("a", seconds * ratio)]) for seconds, ratio in rows]
+        return [KernelMatch(base=[row("a", seconds)], head=[row("a", seconds * ratio)]) for seconds, ratio in rows]
 
     assert scatter_of(same((1.0, 1.01), (1.0, 1.05), (1.0, 1.09))) == pytest.approx(0.05)
     assert scatter_of(same((2.0, 1.25), (1.0, 1.5), (1.0, 1.75))) == 0.25, "the first has half of them by itself"
@@ -221,7 +221,7 @@ def test_what_processes_differ_by_is_the_middle_of_their_seconds() -> None:
 @pytest.mark.parametrize(("calls", "same"), [(10, True), (11, True), (12, False), (9, True)])
 def test_a_row_is_the_same_where_it_is_called_as_often_but_for_a_tenth(calls, same) -> None:
     one, two = (replace(row("a", 1.0), calls=float(often)) for often in (10, calls))
-    assert Match(base=[one], head=[two]).is_same is same
+    assert KernelMatch(base=[one], head=[two]).is_same is same
 
 
 def test_where_the_step_is_as_long_as_before_what_is_longer_comes_first() -> None:
@@ -299,7 +299,7 @@ def test_a_row_that_is_most_of_the_step_does_not_vouch_for_itself() -> None:
     assert cause_of(profile(*base), profile(*head)).parts[0].after == ("cpp_fused_add_0",)
 
 
-COPIED = Line(place="m.py:4", code="y = y.t().contiguous().t()")
+COPIED = SourceLine(place="m.py:4", code="y = y.t().contiguous().t()")
 
 
 def of_layout(*laid_out):
@@ -330,7 +330,7 @@ def test_what_reads_a_new_layout_is_one_part_at_the_line_that_made_it() -> None:
 
 def test_a_layout_that_base_has_too_is_no_cause() -> None:
     base, head = of_layout(COPIED)
-    again = Line(place="m.py:2", code=COPIED.code)
+    again = SourceLine(place="m.py:2", code=COPIED.code)
     base = replace(base, rows=(replace(base.rows[0], laid_out=(again,)), *base.rows[1:]))
     parts = cause_of(base, head).parts
     assert [part.after for part in parts] == [("aten::sort",), ("aten::gelu_backward",), ("aten::copy_",), ("aten::copy_",)]

@@ -8,11 +8,11 @@ from paired_builders import calibrated, paired, pairs_of, simulate
 
 from ci_bench.judge.times import calibration as calibrating
 from ci_bench.judge.times.metrics import CHECK, alone, in_turns
-from ci_bench.judge.times.sequential import Rule, fixed
+from ci_bench.judge.times.sequential import SequentialRule, fixed
 from ci_bench.judge.times.stopping import still_open
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.config import Policy, Severity
-from ci_bench.records.config import Rule as PolicyRule
+from ci_bench.records.config import SequentialRule as PolicyRule
 from ci_bench.records.results import Block, Outcome
 
 WHY = "the GPU was throttled (hw_thermal_slowdown)"
@@ -104,7 +104,12 @@ def test_a_saved_baseline_and_head_leave_out_their_own():
 def test_measuring_asks_and_learns_without_them_too():
     base, head = simulate(5, cases=3)
     doubtful = disturbed(head, SOME, by=1.06)
-    options = {"policy": Policy(default_threshold=0.01), "calibration": calibrated(), "launches_done": 4, "rule": Rule()}
+    options = {
+        "policy": Policy(default_threshold=0.01),
+        "calibration": calibrated(),
+        "launches_done": 4,
+        "rule": SequentialRule(),
+    }
     assert "s/c0" in still_open(base, unmarked(doubtful), **options)
     assert "s/c0" not in still_open(base, doubtful, **options)
 

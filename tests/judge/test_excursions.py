@@ -8,7 +8,7 @@ import pytest
 
 from ci_bench.judge.times import noise, sequential, strays
 from ci_bench.judge.times.noise import Learned
-from ci_bench.judge.times.sequential import Code, Rule
+from ci_bench.judge.times.sequential import Code, SequentialRule
 
 NAN = math.nan
 
@@ -74,7 +74,7 @@ class TestByChance:
 
 
 CASES, PAST = 10, 20
-OLD = Rule(recurrence=0.99)
+OLD = SequentialRule(recurrence=0.99)
 
 
 def history(*, modes):
@@ -106,9 +106,12 @@ class TestPlantedMode:
     TRUE = (0.047, 0.052, 0.049, 0.046, 0.051, 0.05, 0.048, 0.05)
 
     def test_two_launches_in_a_mode_that_the_history_knows_wait_for_more(self):
-        assert judged(self.MODE, history(modes=True), Rule()) == (Code.OPEN, 3)
-        assert judged((*self.MODE, 0.001), history(modes=True), Rule())[0] == Code.OPEN
-        assert judged((*self.MODE, 0.001, -0.002), history(modes=True), Rule())[0] not in (Code.REGRESSED, Code.IMPROVED)
+        assert judged(self.MODE, history(modes=True), SequentialRule()) == (Code.OPEN, 3)
+        assert judged((*self.MODE, 0.001), history(modes=True), SequentialRule())[0] == Code.OPEN
+        assert judged((*self.MODE, 0.001, -0.002), history(modes=True), SequentialRule())[0] not in (
+            Code.REGRESSED,
+            Code.IMPROVED,
+        )
 
     def test_they_passed_for_a_change_before(self, monkeypatch):
         assert judged(self.MODE, blind(monkeypatch, history(modes=True)), OLD)[0] == Code.REGRESSED
@@ -116,23 +119,23 @@ class TestPlantedMode:
     @pytest.mark.parametrize(("side", "code"), [(1, Code.REGRESSED), (-1, Code.IMPROVED)])
     def test_a_true_change_is_found_all_the_same(self, side, code):
         true = [side * one for one in self.TRUE]
-        assert judged(true[:2], history(modes=True), Rule())[0] == Code.OPEN
-        assert judged(true[:6], history(modes=True), Rule())[0] == code
+        assert judged(true[:2], history(modes=True), SequentialRule())[0] == Code.OPEN
+        assert judged(true[:6], history(modes=True), SequentialRule())[0] == code
 
     def test_where_no_launch_ever_strayed_two_are_enough(self):
-        assert judged(self.TRUE[:2], history(modes=False), Rule())[0] == Code.REGRESSED
+        assert judged(self.TRUE[:2], history(modes=False), SequentialRule())[0] == Code.REGRESSED
 
     def test_modes_that_are_new_today_make_it_wait_as_well(self, monkeypatch):
         others = [[0.001, 0.08, 0.0], [-0.08, 0.001, 0.001]]
         learned = history(modes=False)
         noisy = replace(learned, spread=np.where(np.arange(CASES) == 0, learned.spread, 0.006))
-        assert judged(self.MODE, noisy, Rule(), others=others)[0] == Code.OPEN
+        assert judged(self.MODE, noisy, SequentialRule(), others=others)[0] == Code.OPEN
         assert judged(self.MODE, blind(monkeypatch, noisy), OLD, others=others)[0] == Code.REGRESSED
 
     def test_needed_says_how_many_launches_can_tell(self):
         d = np.array([[0.03, 0.03]])
         quiet = Learned(spread=np.array([0.001]), freedom=np.array([20.0]), within=np.array([NAN]), excursions=0.1)
-        rule = Rule(gating=50)
+        rule = SequentialRule(gating=50)
         got = sequential.replay(d, np.full(d.shape, NAN), quiet, rule)
         assert got.needed == strays.least_launches(np.array([0.1]), rule.alpha * 0.4 / 50)
 
@@ -157,7 +160,7 @@ class TestManyRuns:
         return sequential.replay(d, np.full(d.shape, NAN), learned, rule).code
 
     def test_false_changes_are_rare_on_both_sides(self, drawn):
-        codes = self.codes(*drawn, Rule())
+        codes = self.codes(*drawn, SequentialRule())
         assert np.mean((codes == Code.REGRESSED).any(axis=-1)) <= 0.01
         assert np.mean((codes == Code.IMPROVED).any(axis=-1)) <= 0.01
 
@@ -173,4 +176,4 @@ class TestManyRuns:
         d, learned = drawn
         d = d.copy()
         d[:, :5] += math.log(1.05)
-        assert np.mean(self.codes(d, learned, Rule())[:, :5] == Code.REGRESSED) > 0.85
+        assert np.mean(self.codes(d, learned, SequentialRule())[:, :5] == Code.REGRESSED) > 0.85

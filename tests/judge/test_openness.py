@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from judge_builders import launches, metric, peak, result, results
 from paired_builders import NOW, calibrated, device_clock, paired, pairs_of, simulate
 
-from ci_bench.judge.times.sequential import Rule, adaptive, fixed
+from ci_bench.judge.times.sequential import SequentialRule, adaptive, fixed
 from ci_bench.judge.times.stopping import next_look, still_open
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.config import Policy
 from ci_bench.records.results import Better, Status, Unit
 
-RULE = Rule()
+RULE = SequentialRule()
 
 
 @pytest.fixture(scope="module")

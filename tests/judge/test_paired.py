@@ -16,10 +16,10 @@ from ci_bench.judge.times.metrics import in_turns
 from ci_bench.judge.times.noise import Learned
 from ci_bench.judge.times.paired import _of_contrasts, figures, judge_turns, turns_of
 from ci_bench.judge.times.pairing import lines_of_both
-from ci_bench.judge.times.sequential import Rule, adaptive, fixed, replay
+from ci_bench.judge.times.sequential import SequentialRule, adaptive, fixed, replay
 from ci_bench.records.comparison import BaselineMode, Verdict
 from ci_bench.records.config import MetricPolicy, Policy, Severity
-from ci_bench.records.config import Rule as PolicyRule
+from ci_bench.records.config import SequentialRule as PolicyRule
 from ci_bench.records.results import Better, Due, Lane, Launch, Status, Unit
 
 STEP = "step_time"
@@ -169,7 +169,7 @@ class TestWhatCanFail:
         pair = pairs_of(paired(base, head, calibration=calibration))[0, STEP, "eager"]
         (before, *_), (after, *_) = (side.cases[0].metrics for side in (base, head))
         found, history = figures([(before, after)], most=16), learned(calibration, [("s/c0", STEP, "eager")], now=NOW)
-        alone = replay(found.d, found.within, history, Rule(gating=1))
+        alone = replay(found.d, found.within, history, SequentialRule(gating=1))
 
         assert pair.resolvable == pytest.approx(math.expm1(alone.resolvable[0]))
         assert (pair.interval.low, pair.interval.high) == pytest.approx((math.exp(-alone.high[0]), math.exp(-alone.low[0])))
@@ -356,7 +356,7 @@ class TestWhatIsSeenOverAll:
 class TestTheRule:
     def test_a_fixed_number_of_launches_has_one_look(self, calibration):
         documents = simulate(33, launches=3, slower={(2, STEP, "inductor"): 1.03})
-        looks, fixed_looks = (paired(*documents, calibration=calibration, rule=rule) for rule in (Rule(), fixed(3)))
+        looks, fixed_looks = (paired(*documents, calibration=calibration, rule=rule) for rule in (SequentialRule(), fixed(3)))
         key = (2, STEP, "inductor")
 
         assert pairs_of(fixed_looks)[key].verdict is Verdict.REGRESSED
@@ -424,7 +424,7 @@ def any_metric(draw, unit, better):
 @given(data=st.data(), unit=st.sampled_from([Unit.SECONDS, Unit.PER_SECOND]), better=st.sampled_from(list(Better)))
 def test_garbage_never_crashes_nor_leaves_a_figure_that_is_no_number(data, unit, better):
     sides = [results(*(result(data.draw(any_metric(unit, better)), id=f"s/c{i}") for i in range(3))) for _ in range(2)]
-    comparison = paired(*sides, rule=data.draw(st.sampled_from([Rule(), fixed(2)])))
+    comparison = paired(*sides, rule=data.draw(st.sampled_from([SequentialRule(), fixed(2)])))
     for pair in pairs_of(comparison).values():
         figures = [
             pair.speedup,
@@ -437,7 +437,7 @@ def test_garbage_never_crashes_nor_leaves_a_figure_that_is_no_number(data, unit,
         assert pair.reason
 
 
-@pytest.mark.parametrize("rule", [Rule(), fixed(1)])
+@pytest.mark.parametrize("rule", [SequentialRule(), fixed(1)])
 def test_one_launch_never_decides_but_what_no_noise_explains_is_suspected(rule):
     quick, slow = (results(result(metric(launches([x] * 6)))) for x in (1.0, 50.0))
 
@@ -475,7 +475,9 @@ def test_the_device_of_each_launch_lies_in_its_column():
 def test_a_pairing_says_on_how_many_devices_it_stands(places):
     base, head = simulate(1, launches=3)
     lines = lines_of_both(*in_turns(base, head), lambda *_: MetricPolicy(threshold=0.05))
-    turns = turns_of(lines, learned(None, [line.key for line in lines], now=NOW), Rule(), {"s/c0": places} if places else {})
+    turns = turns_of(
+        lines, learned(None, [line.key for line in lines], now=NOW), SequentialRule(), {"s/c0": places} if places else {}
+    )
     assert judge_turns(turns, calibration="").pairing.devices == max(1, len({*places.values()}))
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from judge_builders import count, judged, launches, metric, peak, result, results, sampled
 
 from ci_bench.judge.times.metrics import judge_lines
-from ci_bench.judge.times.pairing import Ground, Line, known_of
+from ci_bench.judge.times.pairing import CaseGround, Line, known_of
 from ci_bench.judge.times.screening import screen
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.config import Policy
@@ -36,7 +36,7 @@ def pair_of(base, head, threshold=0.05, drift=0.0):
         base=sides[0],
         head=sides[1],
         threshold=threshold,
-        ground=Ground(),
+        ground=CaseGround(),
         detail=False,
     )
     ((pair,), _) = judge_lines([line], known_of([line]), partial(screen, drift=drift))

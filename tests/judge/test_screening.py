@@ -18,7 +18,7 @@ from ci_bench.judge.times.screening import (
     median_interval,
     shared_drift,
 )
-from ci_bench.judge.times.suspicion import Source, Suspicion, suspicion_of_one
+from ci_bench.judge.times.suspicion import NoiseSource, Suspicion, suspicion_of_one
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.config import Policy, Rule, Severity, SuitePolicy
 from ci_bench.records.results import Lane
@@ -253,9 +253,9 @@ def test_details_take_no_share_of_what_may_be_suspected():
     tau = math.log1p(0.25)
     grown = next(
         by for by in np.arange(1.3, 6, 0.02)
-        if suspicion_of_one(math.log(by), tau, Source.RUNS, gating=1) is Suspicion.SUSPECTED
+        if suspicion_of_one(math.log(by), tau, NoiseSource.RUNS, gating=1) is Suspicion.SUSPECTED
     ) + 0.02  # fmt: skip
-    assert suspicion_of_one(math.log(grown), tau, Source.RUNS, gating=50) is not Suspicion.SUSPECTED
+    assert suspicion_of_one(math.log(grown), tau, NoiseSource.RUNS, gating=50) is not Suspicion.SUSPECTED
     names = [f"part_{number}" for number in range(50)]
 
     def side(by):

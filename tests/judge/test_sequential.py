@@ -13,10 +13,10 @@ from scipy.stats import t as student
 
 from ci_bench.judge.times import noise, sequential
 from ci_bench.judge.times.noise import Learned
-from ci_bench.judge.times.sequential import Code, Rule, adaptive, fixed
+from ci_bench.judge.times.sequential import Code, SequentialRule, adaptive, fixed
 from ci_bench.records.config import DEFAULT_THRESHOLD
 
-RULE = Rule(tau=math.log(1.01), margin=math.log(1.02))
+RULE = SequentialRule(tau=math.log(1.01), margin=math.log(1.02))
 """At a threshold of 1 %, which the figures below are worked out for."""
 
 CASES, LAUNCHES = 5, 16
@@ -90,7 +90,10 @@ class TestByHand:
         assert rule_on([0.0199] * 4, quiet).code == [Code.REGRESSED]
 
     def test_the_default_is_the_policys(self):
-        assert (Rule().tau, Rule().margin) == (math.log1p(DEFAULT_THRESHOLD), math.log1p(2 * DEFAULT_THRESHOLD))
+        assert (SequentialRule().tau, SequentialRule().margin) == (
+            math.log1p(DEFAULT_THRESHOLD),
+            math.log1p(2 * DEFAULT_THRESHOLD),
+        )
 
     @pytest.mark.parametrize(("times", "code"), [(1.0, Code.UNCHANGED), (1.0 + 1e-12, Code.REGRESSED)])
     def test_what_is_flagged_is_beyond_tau(self, times, code):
@@ -179,7 +182,7 @@ class TestRules:
     def test_one_launch_says_nothing_of_noise(self):
         for wrong in ({"cold_launches": 1}, {"cold_unchanged": 1}):
             with pytest.raises(ValueError, match="cold_launches and cold_unchanged must be at least 2"):
-                Rule(**wrong)
+                SequentialRule(**wrong)
         assert fixed(1).cold_launches == adaptive(1).cold_launches == 2
 
     @pytest.mark.parametrize(
@@ -197,7 +200,7 @@ class TestRules:
         rule = adaptive(most)
         assert rule.looks[-1] == min(most, 16)
         assert math.fsum(rule.alpha_shares) == pytest.approx(1.0)
-        assert adaptive(16) == Rule()
+        assert adaptive(16) == SequentialRule()
 
 
 class TestWhatLaunchesOfARunShare:

@@ -9,20 +9,22 @@ import pytest
 
 from ci_bench.judge.times import sequential
 from ci_bench.judge.times.noise import Learned
-from ci_bench.judge.times.sequential import Rule, adaptive, fixed
+from ci_bench.judge.times.sequential import SequentialRule, adaptive, fixed
 
 CASES = 12
 RULES = {
-    "default": Rule(),
-    "gating": Rule(gating=40),
+    "default": SequentialRule(),
+    "gating": SequentialRule(gating=40),
     "few looks": adaptive(6),
     "one look": fixed(4),
     "one look at two": fixed(2),
-    "patient": Rule(patience=99),
-    "soon over": Rule(patience=2, regular=4, suspect=1.0, suspect_late=1.2),
-    "own thresholds": Rule(tau=np.log1p(np.linspace(0.002, 0.08, CASES)), margin=np.log1p(np.linspace(0.004, 0.16, CASES))),
-    "warm soon": Rule(cold_launches=3, level=0.9, recurrence=0.6, confirmation=0.4, beta=0.2, alpha=0.05),
-    "confirmed": Rule(recurrence=0.9, confirmation=0.999),
+    "patient": SequentialRule(patience=99),
+    "soon over": SequentialRule(patience=2, regular=4, suspect=1.0, suspect_late=1.2),
+    "own thresholds": SequentialRule(
+        tau=np.log1p(np.linspace(0.002, 0.08, CASES)), margin=np.log1p(np.linspace(0.004, 0.16, CASES))
+    ),
+    "warm soon": SequentialRule(cold_launches=3, level=0.9, recurrence=0.6, confirmation=0.4, beta=0.2, alpha=0.05),
+    "confirmed": SequentialRule(recurrence=0.9, confirmation=0.999),
 }
 
 

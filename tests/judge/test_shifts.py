@@ -10,11 +10,11 @@ from hypothesis.extra.numpy import arrays
 
 from ci_bench.judge.times import sequential, shifts
 from ci_bench.judge.times.noise import Learned
-from ci_bench.judge.times.sequential import Code, Rule, fixed
+from ci_bench.judge.times.sequential import Code, SequentialRule, fixed
 
 NAN = math.nan
 CASES = 20
-RULE = Rule(tau=math.log(1.01), margin=math.log(1.02), gating=CASES)
+RULE = SequentialRule(tau=math.log(1.01), margin=math.log(1.02), gating=CASES)
 QUIET = Learned(spread=np.full(CASES, 0.003), freedom=np.full(CASES, 6.0), within=np.full(CASES, 0.01))
 UNKNOWN = Learned(spread=np.full(CASES, NAN), freedom=np.zeros(CASES), within=np.full(CASES, NAN))
 

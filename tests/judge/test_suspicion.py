@@ -12,21 +12,32 @@ from ci_bench.judge import wording
 from ci_bench.judge.times import sequential, strays
 from ci_bench.judge.times.noise import FEW_EXCURSIONS, Learned, nothing_learned
 from ci_bench.judge.times.pairing import undecided
-from ci_bench.judge.times.sequential import Rule
-from ci_bench.judge.times.suspicion import ALPHA, PRIORS, Source, Suspicion, Undecided, quantile, suspicion_of_one, suspicions
+from ci_bench.judge.times.sequential import SequentialRule
+from ci_bench.judge.times.suspicion import (
+    ALPHA,
+    PRIORS,
+    NoiseSource,
+    Suspicion,
+    Undecided,
+    quantile,
+    suspicion_of_one,
+    suspicions,
+)
 from ci_bench.records.comparison import Verdict
 
 TAU = math.log(1.01)
 
 
-def words(d, *, gating=None, source=Source.RUNS, within=None, learned=None, excursions=FEW_EXCURSIONS):
+def words(d, *, gating=None, source=NoiseSource.RUNS, within=None, learned=None, excursions=FEW_EXCURSIONS):
     """The suspicion of each case [cases, launches] after these launches of a rule that may take sixteen."""
     d = np.asarray(d, dtype=np.float64)
     whole = np.full((len(d), 16), np.nan)
     whole[:, : d.shape[1]] = d
     inside = np.full(whole.shape, np.nan if within is None else within)
     gating = np.ones(len(d), dtype=bool) if gating is None else np.array(gating)
-    ruling = sequential.replay(whole, inside, learned or nothing_learned(len(d)), Rule(gating=max(1, int(gating.sum()))))
+    ruling = sequential.replay(
+        whole, inside, learned or nothing_learned(len(d)), SequentialRule(gating=max(1, int(gating.sum())))
+    )
     cases = Undecided(
         d=whole,
         within=inside,
@@ -43,31 +54,31 @@ def limit(source, gating):
     return stats.t.ppf(1 - ALPHA / gating, prior.freedom) * prior.spread
 
 
-@pytest.mark.parametrize("source", list(Source))
+@pytest.mark.parametrize("source", list(NoiseSource))
 @pytest.mark.parametrize("gating", [1, 7, 50])
 def test_one_launch_is_held_against_the_prior(source, gating):
     bound = limit(source, gating)
     others = [[0.0]] * (gating - 1)
 
-    alone = Suspicion.POSSIBLE if source is Source.COMPILATION else Suspicion.SUSPECTED
+    alone = Suspicion.POSSIBLE if source is NoiseSource.COMPILATION else Suspicion.SUSPECTED
     assert words([[1.01 * bound], *others], source=source)[0] is alone
     assert words([[0.99 * bound], *others], source=source)[0] is Suspicion.POSSIBLE
     assert words([[1.9 * PRIORS[source].spread], *others], source=source)[0] is Suspicion.NONE
 
 
 def test_two_runs_of_one_launch_each_have_two_priors():
-    bound = limit(Source.RUNS, 1) * math.sqrt(2)
+    bound = limit(NoiseSource.RUNS, 1) * math.sqrt(2)
 
-    assert suspicion_of_one(TAU + 1.01 * bound, TAU, Source.RUNS, gating=1) is Suspicion.SUSPECTED
-    assert suspicion_of_one(TAU + 0.99 * bound, TAU, Source.RUNS, gating=1) is Suspicion.POSSIBLE
-    assert suspicion_of_one(0.0, TAU, Source.RUNS, gating=1) is Suspicion.NONE
+    assert suspicion_of_one(TAU + 1.01 * bound, TAU, NoiseSource.RUNS, gating=1) is Suspicion.SUSPECTED
+    assert suspicion_of_one(TAU + 0.99 * bound, TAU, NoiseSource.RUNS, gating=1) is Suspicion.POSSIBLE
+    assert suspicion_of_one(0.0, TAU, NoiseSource.RUNS, gating=1) is Suspicion.NONE
 
 
 def test_one_compilation_is_never_suspected():
     """One in twenty compilations of unchanged code takes half as long again: 8 to 38 % of runs had one suspected."""
-    assert words([[3.0]], source=Source.COMPILATION) == [Suspicion.POSSIBLE]
-    assert words([[3.0, 3.1]], source=Source.COMPILATION) == [Suspicion.SUSPECTED]
-    assert suspicion_of_one(9.0, TAU, Source.COMPILATION, gating=1) is Suspicion.POSSIBLE
+    assert words([[3.0]], source=NoiseSource.COMPILATION) == [Suspicion.POSSIBLE]
+    assert words([[3.0, 3.1]], source=NoiseSource.COMPILATION) == [Suspicion.SUSPECTED]
+    assert suspicion_of_one(9.0, TAU, NoiseSource.COMPILATION, gating=1) is Suspicion.POSSIBLE
 
 
 def test_improvements_details_and_decided_cases_are_never_suspected():
@@ -81,10 +92,10 @@ def test_improvements_details_and_decided_cases_are_never_suspected():
 
 
 def test_what_scatters_inside_its_launches_is_not_trusted_more_than_that():
-    change = 1.01 * limit(Source.TURNS, 1)
+    change = 1.01 * limit(NoiseSource.TURNS, 1)
 
-    assert words([[change]], source=Source.TURNS) == [Suspicion.SUSPECTED]
-    assert words([[change]], source=Source.TURNS, within=0.1) == [Suspicion.NONE]
+    assert words([[change]], source=NoiseSource.TURNS) == [Suspicion.SUSPECTED]
+    assert words([[change]], source=NoiseSource.TURNS, within=0.1) == [Suspicion.NONE]
 
 
 @pytest.mark.parametrize(
@@ -110,8 +121,8 @@ def test_where_launches_stray_today_those_of_one_case_fail_nothing(elsewhere, re
     d[1 : 1 + elsewhere, 0] += 0.09
     history = Learned(spread=np.full(50, 0.002), freedom=np.full(50, 20.0), within=np.full(50, np.nan))
     inside, every = np.full(d.shape, np.nan), np.ones(50, dtype=bool)
-    cases = Undecided(d=d, within=inside, tau=np.full(50, TAU), source=np.full(50, Source.TURNS), gating=every)
-    ruling = sequential.replay(d, inside, history, Rule(gating=50))
+    cases = Undecided(d=d, within=inside, tau=np.full(50, TAU), source=np.full(50, NoiseSource.TURNS), gating=every)
+    ruling = sequential.replay(d, inside, history, SequentialRule(gating=50))
     failing = (ruling.code == sequential.Code.REGRESSED) | (suspicions(cases, ruling) == Suspicion.SUSPECTED)
     assert (failing[0], failing[1 + elsewhere :].any()) == (red, False)
 
@@ -128,7 +139,7 @@ def test_where_launches_stray_today_those_of_one_case_fail_nothing(elsewhere, re
 def test_both_launches_may_have_strayed_but_not_so_far_as_no_machine_does(d, word):
     """A machine one of whose launches in ten strays: two that are five times as long each are no accident of it."""
     known = Learned(spread=np.array([0.003]), freedom=np.array([20.0]), within=np.array([np.nan]), excursions=0.1)
-    (found,) = words([d], learned=known, source=Source.TURNS, excursions=0.1)
+    (found,) = words([d], learned=known, source=NoiseSource.TURNS, excursions=0.1)
     assert (found is word) if word else (found is not Suspicion.SUSPECTED)
 
 
@@ -160,13 +171,15 @@ def test_a_larger_change_in_every_launch_is_never_less_suspect(d, more):
 def test_unchanged_code_is_hardly_ever_suspected_after_one_launch():
     """Launches as heavy-tailed as the prior, and no worse: 2,000 runs of ten metrics."""
     rng = np.random.default_rng(3)
-    prior = PRIORS[Source.RUNS]
+    prior = PRIORS[NoiseSource.RUNS]
     d = np.full((2000, 10, 16), np.nan)
     d[..., 0] = prior.spread * rng.standard_t(prior.freedom, size=(2000, 10))
     nothing, every = np.full(d.shape, np.nan), np.ones((2000, 10), dtype=bool)
     unknown = Learned(spread=nothing[..., 0], freedom=np.zeros((2000, 10)), within=nothing[..., 0])
-    cases = Undecided(d=d, within=nothing, tau=np.full((2000, 10), TAU), source=np.full((2000, 10), Source.RUNS), gating=every)
-    found = suspicions(cases, sequential.replay(d, nothing, unknown, Rule(gating=10)))
+    cases = Undecided(
+        d=d, within=nothing, tau=np.full((2000, 10), TAU), source=np.full((2000, 10), NoiseSource.RUNS), gating=every
+    )
+    found = suspicions(cases, sequential.replay(d, nothing, unknown, SequentialRule(gating=10)))
     red = int((found == Suspicion.SUSPECTED).any(axis=-1).sum())
     assert red <= 12, "5 are expected; more than 12 have a chance of a thousandth"
 
@@ -185,13 +198,13 @@ def plainly(d, within, ruling, *, source, gating, strayed):
     lasting = stats.t.ppf(0.99, freedom) * error * math.sqrt(count / max(1, len(rest)))
     beyond = stats.t.ppf(1 - ALPHA / gating, prior.freedom) * spread
     recurs = count == 1 or min(d) > beyond or (bool(rest) and math.fsum(rest) / len(rest) > lasting)
-    repeated = count > 1 or source is not Source.COMPILATION
+    repeated = count > 1 or source is not NoiseSource.COMPILATION
     if repeated and mean > stats.t.ppf(1 - ALPHA / gating, freedom) * error and recurs:
         return Suspicion.SUSPECTED
     return Suspicion.POSSIBLE if mean > 2 * error else Suspicion.NONE
 
 
-@pytest.mark.parametrize("source", list(Source))
+@pytest.mark.parametrize("source", list(NoiseSource))
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 @pytest.mark.parametrize(("excursions", "known"), [(FEW_EXCURSIONS, False), (0.02, False), (0.3, False), (FEW_EXCURSIONS, True)])
 def test_many_cases_at_once_are_each_what_a_plain_loop_says(source, count, excursions, known):
@@ -204,7 +217,7 @@ def test_many_cases_at_once_are_each_what_a_plain_loop_says(source, count, excur
     within = rng.uniform(0.0, 0.08, size=d.shape)
     whole, inside = (np.full((400, 16), np.nan) for _ in range(2))
     whole[:, :count], inside[:, :count] = d, within
-    ruling = sequential.replay(whole, inside, learned, Rule(gating=400))
+    ruling = sequential.replay(whole, inside, learned, SequentialRule(gating=400))
     every = np.ones(400, dtype=bool)
     cases = Undecided(
         d=whole, within=inside, tau=np.full(400, TAU), source=np.full(400, source), gating=every, excursions=excursions
@@ -232,11 +245,13 @@ def test_many_cases_at_once_are_each_what_a_plain_loop_says(source, count, excur
 def test_a_change_of_exactly_the_threshold_is_none():
     far = np.array([[0.5, *[np.nan] * 15]])
     inside = np.full(far.shape, np.nan)
-    ruling = sequential.replay(far, inside, nothing_learned(1), Rule(gating=1))
+    ruling = sequential.replay(far, inside, nothing_learned(1), SequentialRule(gating=1))
     words = [
         Suspicion(
             suspicions(
-                Undecided(d=far, within=inside, tau=np.array([tau]), source=np.array([Source.TURNS]), gating=np.array([True])),
+                Undecided(
+                    d=far, within=inside, tau=np.array([tau]), source=np.array([NoiseSource.TURNS]), gating=np.array([True])
+                ),
                 ruling,
             )[0]
         )
@@ -246,13 +261,15 @@ def test_a_change_of_exactly_the_threshold_is_none():
 
 
 def test_of_several_runs_at_once_each_shares_its_chance_among_its_own_gating_cases():
-    bound = limit(Source.RUNS, 3)
+    bound = limit(NoiseSource.RUNS, 3)
     d = np.full((2, 3, 16), np.nan)
     d[:, :, 0] = 0.0
     d[0, 0, 0], d[1, 0, 0] = 1.01 * bound, 0.99 * bound
     inside = np.full(d.shape, np.nan)
-    ruling = sequential.replay(d, inside, nothing_learned(3), Rule(gating=3))
-    cases = Undecided(d=d, within=inside, tau=np.full(3, TAU), source=np.full(3, Source.RUNS), gating=np.ones((2, 3), dtype=bool))
+    ruling = sequential.replay(d, inside, nothing_learned(3), SequentialRule(gating=3))
+    cases = Undecided(
+        d=d, within=inside, tau=np.full(3, TAU), source=np.full(3, NoiseSource.RUNS), gating=np.ones((2, 3), dtype=bool)
+    )
     assert suspicions(cases, ruling)[:, 0].tolist() == [Suspicion.SUSPECTED, Suspicion.POSSIBLE]
 
 

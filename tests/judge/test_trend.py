@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ci_bench.judge.times.trend import RECENT, Move, Step, look, worsening
+from ci_bench.judge.times.trend import RECENT, Move, TrendStep, look, worsening
 from ci_bench.records.results import Better
 
 LOWER, HIGHER = Better.LOWER, Better.HIGHER
@@ -136,5 +136,5 @@ def test_of_a_drift_one_run_is_a_factor_where_there_is_one(before, after, worse,
 
 
 def test_only_a_drift_rises_by_what_was_fitted():
-    assert Step(place=3, score=9.0, until=9, levels=(1.5, 4.0)).rise == 2.5
-    assert Step(place=3, score=9.0).rise == 0.0
+    assert TrendStep(place=3, score=9.0, until=9, levels=(1.5, 4.0)).rise == 2.5
+    assert TrendStep(place=3, score=9.0).rise == 0.0

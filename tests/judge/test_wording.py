@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from ci_bench.judge.times.paired import Answer, reason
+from ci_bench.judge.times.paired import TimeAnswer, reason
 from ci_bench.judge.wording import change, change_size, count_of, interval_text, percent, quantity
 from ci_bench.records.comparison import Interval, Pair, Summary, Verdict
 from ci_bench.records.results import Better, Unit
@@ -119,7 +119,7 @@ def test_the_size_of_a_change(one, size):
     ],
 )
 def test_what_would_tell_an_open_case(needed, launches, told):
-    answer = Answer(
+    answer = TimeAnswer(
         verdict=Verdict.INCONCLUSIVE,
         speedup=0.99,
         interval=Interval(low=0.98, high=1.0, level=0.95),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ci_bench.processes.protocol import Answer, Fault
+from ci_bench.processes.protocol import Answer, WorkerFault
 from ci_bench.processes.resident import Ended, explain, signal_name
 from ci_bench.records.results import Status
 from ci_bench.suites.contract import Evidence
@@ -11,7 +11,7 @@ DONE = (Answer(evidence=Evidence()),)
 
 
 def _fault(kind: str) -> tuple[Answer, ...]:
-    return (Answer(fault=Fault(kind=kind, message="why")),)
+    return (Answer(fault=WorkerFault(kind=kind, message="why")),)
 
 
 def _ended(code: int = 0, answers: tuple[Answer, ...] = (), **more) -> Ended:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ci_bench.processes.protocol import Fault
+from ci_bench.processes.protocol import WorkerFault
 from ci_bench.records.results import Status
 from ci_bench.worker.ranks import DONE, PeerLost, RankEnd, Seat, blame, is_of_a_peer, supervise
 
@@ -60,7 +60,7 @@ def test_what_comes_of_a_peer_is_known_by_its_words(error: Exception, expected: 
     assert is_of_a_peer(error) is expected
 
 
-def perform(seat: Seat) -> Fault | None:
+def perform(seat: Seat) -> WorkerFault | None:
     """Rank 0 orders numbers, the others return them doubled."""
     if seat.rank:
         for order in seat.orders():
@@ -72,7 +72,7 @@ def perform(seat: Seat) -> Fault | None:
     return None
 
 
-def supervised(tmp_path: Path, work, count: int = 3, patience_s: float = 5.0) -> Fault | None:
+def supervised(tmp_path: Path, work, count: int = 3, patience_s: float = 5.0) -> WorkerFault | None:
     return supervise(count, scratch=tmp_path, patience_s=patience_s, perform=work, keep=())
 
 
@@ -87,14 +87,14 @@ def test_a_rank_that_dies_before_it_answers_is_named_and_the_others_are_gone(tmp
     pids = tmp_path / "pids"
     pids.mkdir()
 
-    def dies(seat: Seat) -> Fault | None:
+    def dies(seat: Seat) -> WorkerFault | None:
         (pids / str(os.getpid())).touch()
         if seat.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         try:
             return perform(seat)
         except PeerLost as error:
-            return Fault(kind=Status.FAILED, message=str(error), waited=True)
+            return WorkerFault(kind=Status.FAILED, message=str(error), waited=True)
 
     fault = supervised(tmp_path, dies)
     assert fault is not None
@@ -106,13 +106,13 @@ def test_a_rank_that_dies_before_it_answers_is_named_and_the_others_are_gone(tmp
 def test_a_rank_that_is_silent_is_the_one_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ci_bench.worker.ranks.GRACE_S", 0.2)
 
-    def hangs(seat: Seat) -> Fault | None:
+    def hangs(seat: Seat) -> WorkerFault | None:
         if seat.rank == 2:
             signal.pause()
         try:
             return perform(seat)
         except PeerLost as error:
-            return Fault(kind=Status.FAILED, message=str(error), waited=True)
+            return WorkerFault(kind=Status.FAILED, message=str(error), waited=True)
 
     fault = supervised(tmp_path, hangs, patience_s=0.3)
     assert fault is not None

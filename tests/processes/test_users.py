@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from repositories import environ, topic_repository
 
-from ci_bench.checkouts.paired import Pair, Place, prepare_sides, reopen_sides
+from ci_bench.checkouts.paired import Place, SidePair, prepare_sides, reopen_sides
 from ci_bench.checkouts.shell import run_command
 from ci_bench.checkouts.sides import Side
 from ci_bench.errors import BadInput, NotPrepared
@@ -64,7 +64,7 @@ def test_users_that_somebody_else_has_are_refused() -> None:
             other.kill()
 
 
-def prepared(folder: Path, command: str) -> Pair:
+def prepared(folder: Path, command: str) -> SidePair:
     """Both sides, set up by a command; the engine's interpreter is left alone, since others may not be let to it."""
     repository, _, _ = topic_repository(folder / "r")
     place = Place(repository=repository.top, scratch=folder / "s", logs=folder / "s" / "logs", environ=environ(), users=USERS)

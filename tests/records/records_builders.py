@@ -7,6 +7,7 @@ from ci_bench.records.comparison import (
     BaselineMode,
     CaseComparison,
     CommonShift,
+    ComparedSide,
     Comparison,
     Finding,
     Interval,
@@ -19,7 +20,6 @@ from ci_bench.records.comparison import (
     ParityFinding,
     RunVerdict,
     SeedRule,
-    Side,
     SpeedupChange,
     Summary,
     Tier,
@@ -146,7 +146,7 @@ RESULTS = Results(
     spent=(Spent(stage="launch", phase=Phase.START, seconds=2.5),),
 )
 
-SIDE = Side(run=RUN, source=SOURCE, environment=ENVIRONMENT, tool_version="1.0.0")
+SIDE = ComparedSide(run=RUN, source=SOURCE, environment=ENVIRONMENT, tool_version="1.0.0")
 INTERVAL = Interval(low=0.9, high=0.95, level=0.95)
 FINDING = ParityFinding(
     arm="inductor",

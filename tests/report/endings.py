@@ -16,7 +16,7 @@ from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import BaselineMode, Comparison
 from ci_bench.records.config import Floor, Policy, SuitePolicy
 from ci_bench.records.outputs import BesideBase, ReferenceOutputs, TensorError, Weights
-from ci_bench.records.profiles import GraphBreak, Line, Profile, ProfileRow, RowKind
+from ci_bench.records.profiles import GraphBreak, Profile, ProfileRow, RowKind, SourceLine
 from ci_bench.records.results import (
     Better,
     Case,
@@ -260,7 +260,7 @@ def explained() -> Documents:
 
 
 def operator(name, seconds, at, code):
-    return ProfileRow(name=name, kind=RowKind.OPERATOR, lines=(Line(place=at, code=code),), calls=2.0, seconds=seconds)
+    return ProfileRow(name=name, kind=RowKind.OPERATOR, lines=(SourceLine(place=at, code=code),), calls=2.0, seconds=seconds)
 
 
 def common_shift() -> Documents:

@@ -3,13 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
-from ci_bench.records.causes import Cause, MemoryPart, Part
+from ci_bench.records.causes import Cause, CausePart, MemoryPart
 from ci_bench.records.comparison import (
     AccuracyParity,
     ArmSpeedup,
     BaselineMode,
     CaseComparison,
     CommonShift,
+    ComparedSide,
     Comparison,
     Finding,
     Interval,
@@ -22,7 +23,6 @@ from ci_bench.records.comparison import (
     ParityFinding,
     RunVerdict,
     SeedRule,
-    Side,
     SpeedupChange,
     Summary,
     Tier,
@@ -149,13 +149,15 @@ def case(id: str = REVIEWS, verdict: Verdict = Verdict.UNCHANGED, **fields: Any)
     return CaseComparison(id=id, verdict=verdict, **(defaults | fields))
 
 
-def side(commit: str, branch: str, identity: dict[str, Fact] = GPU) -> Side:
+def side(commit: str, branch: str, identity: dict[str, Fact] = GPU) -> ComparedSide:
     """A complete run on the GPU."""
     run = Run(
         id="20260102T030405Z", started_at="2026-01-02T03:04:05Z", state=RunState.COMPLETE, config_digest="c0ffee", device="cuda"
     )
     environment = Environment(identity=identity, condition=CONDITION)
-    return Side(run=run, source=Source(commit=commit, branch=branch, dirty=False), environment=environment, tool_version="0.1.0")
+    return ComparedSide(
+        run=run, source=Source(commit=commit, branch=branch, dirty=False), environment=environment, tool_version="0.1.0"
+    )
 
 
 def comparison(*cases: CaseComparison, headline: str, findings: tuple[Finding, ...] = (), **fields: Any) -> Comparison:
@@ -493,10 +495,10 @@ def explained() -> Comparison:
     )
 
 
-def part(name: str, base_s: float, head_s: float, **fields: Any) -> Part:
+def part(name: str, base_s: float, head_s: float, **fields: Any) -> CausePart:
     """A part of a change, with the same name on both sides where it has time on both."""
     after = (name,) if name else ()
-    return Part(
+    return CausePart(
         kind=fields.pop("kind", RowKind.OPERATOR),
         before=fields.pop("before", after if base_s else ()),
         after=after,

@@ -8,7 +8,7 @@ from report_builders import case, check, comparison, incomparable, pair, parity,
 
 from ci_bench.records.comparison import BaselineMode, Parity, Verdict
 from ci_bench.records.results import Check, Outcome, Status
-from ci_bench.report.averages import Mean, averages, setting_of
+from ci_bench.report.averages import MeanChange, averages, setting_of
 from ci_bench.report.markdown import render_comment
 
 SETTING = "backend=inductor,mode=training,precision=fp32"
@@ -32,7 +32,7 @@ def alone(*cases):
 
 
 def mean(head, base, cases):
-    return Mean(head=pytest.approx(head), base=pytest.approx(base), cases=cases)
+    return MeanChange(head=pytest.approx(head), base=pytest.approx(base), cases=cases)
 
 
 def test_the_figures_by_hand():
@@ -81,14 +81,14 @@ def test_without_a_baseline_head_speaks_for_itself():
     new = {"base_status": None, "verdict": Verdict.NEW}
     (found,) = averages(alone(model("mlp", 2.0, None, **new), model("cnn", 8.0, None, **new)))
     assert (found.cases, found.only_head) == (2, 0)
-    assert found.speedup == Mean(head=pytest.approx(4.0), base=None, cases=2)
-    assert found.passing == Mean(head=1.0, base=None, cases=2)
+    assert found.speedup == MeanChange(head=pytest.approx(4.0), base=None, cases=2)
+    assert found.passing == MeanChange(head=1.0, base=None, cases=2)
 
 
 def test_two_machines_are_not_averaged_together():
     apart = run(model("mlp", 2.0, 9.0), model("cnn", 2.0, 9.0), mismatches=incomparable().mismatches)
     (found,) = averages(apart)
-    assert found.speedup == Mean(head=pytest.approx(2.0), base=None, cases=2)
+    assert found.speedup == MeanChange(head=pytest.approx(2.0), base=None, cases=2)
 
 
 def test_settings_and_arms_are_kept_apart_and_a_single_case_needs_no_mean():
@@ -118,7 +118,7 @@ def test_a_figure_that_is_none_is_not_counted_and_no_zero(value):
 
 def test_nothing_known_is_no_figure():
     (found,) = averages(run(model("mlp", None), model("cnn", None)))
-    assert found.speedup == Mean(head=None, base=None, cases=0)
+    assert found.speedup == MeanChange(head=None, base=None, cases=0)
     assert averages(run()) == ()
 
 

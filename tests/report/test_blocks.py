@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci_bench.report.markdown import Block, collapsed, cuts, filling, fit, listed, table, units
+from ci_bench.report.markdown import CommentBlock, collapsed, cuts, filling, fit, listed, table, units
 from ci_bench.report.text import UNKNOWN
 
 rows_of = st.lists(st.text("ab|", min_size=1, max_size=30), max_size=30)
@@ -55,7 +55,7 @@ def test_a_cell_that_is_empty_stays_a_cell():
 
 @pytest.mark.parametrize("number", [0, 1, 3])
 def test_pieces_make_the_text(number):
-    block = Block(name="x", head="h", rows=("r",) * number, tail="t", between="-")
+    block = CommentBlock(name="x", head="h", rows=("r",) * number, tail="t", between="-")
 
     assert "".join(block.pieces()) == block.text == "h" + "-".join("r" * number) + "t"
     assert units(block.text) == len(block.text)

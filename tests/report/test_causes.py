@@ -15,7 +15,7 @@ from ci_bench.commands.page_assets import page_assets
 from ci_bench.records.causes import KernelChange
 from ci_bench.records.comparison import BaselineMode, Verdict
 from ci_bench.records.config import Rule
-from ci_bench.records.profiles import Bundle, Line, Profile, ProfileRow, RowKind
+from ci_bench.records.profiles import Bundle, Profile, ProfileRow, RowKind, SourceLine
 from ci_bench.records.results import Case, CaseResult, Status
 from ci_bench.report.causes import bisect_command
 from ci_bench.report.charts.values import Material
@@ -214,7 +214,9 @@ def test_the_command_is_whole_whatever_its_length() -> None:
 
 def profile(*names, step_s=0.01):
     rows = tuple(
-        ProfileRow(name=name, kind=RowKind.OPERATOR, lines=(Line(place=f"{name}:{at}", code=name),), seconds=step_s / len(names))
+        ProfileRow(
+            name=name, kind=RowKind.OPERATOR, lines=(SourceLine(place=f"{name}:{at}", code=name),), seconds=step_s / len(names)
+        )
         for at, name in enumerate(names)
     )
     return Profile(arm="inductor", step_s=step_s, steps=9, rows=rows, notes=names[:1])

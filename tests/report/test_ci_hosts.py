@@ -11,7 +11,7 @@ from report_builders import case, comparison
 
 from ci_bench.cli import main
 from ci_bench.records import documents
-from ci_bench.records.causes import Cause, Part
+from ci_bench.records.causes import Cause, CausePart
 from ci_bench.records.comparison import Finding, Judgement, RunVerdict, Verdict
 from ci_bench.records.config import Rule, Severity
 from ci_bench.records.profiles import RowKind
@@ -150,7 +150,7 @@ def test_fingerprints_outlive_figures() -> None:
     ],
 )
 def test_findings_lie_at_their_cause(place, found) -> None:
-    part = Part(
+    part = CausePart(
         kind=RowKind.OPERATOR, before=(), after=("aten::pow",), places=(place,), codes=("",), base_s=0.0, head_s=1e-3,
         base_calls=0.0, head_calls=1.0,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ci_bench.records.comparison import Verdict
 from ci_bench.report import case_columns, cells, columns, markdown, terminal
-from ci_bench.report.columns import Column, Kind
+from ci_bench.report.columns import Column, ColumnKind
 from ci_bench.report.html import cases, tables
 from ci_bench.report.html.cases import case_table
 from ci_bench.report.html.markup import table_row
@@ -55,14 +55,14 @@ def test_titles_are_told_apart_and_capitalised(shown) -> None:
     assert all(title == "q" or title[0].isupper() or title.startswith("training_loss.py") for title in titles)
 
 
-@pytest.mark.parametrize("kind", [Kind.NAME, Kind.ID, Kind.PROSE])
-def test_what_comes_from_outside_is_harmless_in_text_and_note(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [ColumnKind.NAME, ColumnKind.ID, ColumnKind.PROSE])
+def test_what_comes_from_outside_is_harmless_in_text_and_note(kind: ColumnKind) -> None:
     column: Column[str] = Column(title="x", text=str, kind=kind, note=str, note_kind=kind)
     markdown, page = cells.cell(column)(HOSTILE), str(table_row([tables.drawer(column)(HOSTILE)]))
     assert "<b>" not in page
     assert "\x1b" not in markdown + page
-    assert kind is not Kind.PROSE or ("<b>" not in markdown and "@all" not in markdown)
-    assert kind is Kind.PROSE or markdown.startswith("`")
+    assert kind is not ColumnKind.PROSE or ("<b>" not in markdown and "@all" not in markdown)
+    assert kind is ColumnKind.PROSE or markdown.startswith("`")
 
 
 def test_what_is_unknown_has_neither_note_nor_sign() -> None:

@@ -9,7 +9,7 @@ from report_builders import explained
 from ci_bench.commands.page_assets import page_assets
 from ci_bench.judge.policy.kernels import MOST_CHANGES, MOST_LINE, MOST_LINES
 from ci_bench.records.causes import KernelChange
-from ci_bench.records.profiles import MOST_CODE, MOST_NAME, MOST_ROWS, Line, Profile, ProfileRow, RowKind
+from ci_bench.records.profiles import MOST_CODE, MOST_NAME, MOST_ROWS, Profile, ProfileRow, RowKind, SourceLine
 from ci_bench.records.results import Case, CaseResult, Status
 from ci_bench.report.charts.values import Material
 from ci_bench.report.html.report import render_html
@@ -24,7 +24,7 @@ def large(side: str) -> Profile:
         ProfileRow(
             name=f"triton_poi_fused_{n}_{'add_mul_' * 40}"[:MOST_NAME],
             kind=tuple(RowKind)[n % 3],
-            lines=(Line(place=f"model_{n % 7}.py:{n}", code=f"y = {'layer(' * 40}{n}"[:MOST_CODE]),),
+            lines=(SourceLine(place=f"model_{n % 7}.py:{n}", code=f"y = {'layer(' * 40}{n}"[:MOST_CODE]),),
             calls=3.0,
             seconds=longer * 0.001 / (1 + n % 40),
             error_s=1e-7,

@@ -11,7 +11,7 @@ from ci_bench.checkouts.sides import Side
 from ci_bench.processes.protocol import Answer, decode_answer, encode
 from ci_bench.processes.resident import Ended
 from ci_bench.records.config import Explain
-from ci_bench.records.profiles import Line, Profile, ProfileRow, RowKind
+from ci_bench.records.profiles import Profile, ProfileRow, RowKind, SourceLine
 from ci_bench.records.results import Better, Check, Lane, Launch, Metric, Outcome, SideName, Status, Unit
 from ci_bench.runner import runner
 from ci_bench.runner.explaining import Explaining, Unexplained, arms_to_explain, unknown
@@ -20,7 +20,7 @@ from ci_bench.runner.stages import SideRun
 from ci_bench.suites.contract import Evidence, Stage, StageKind
 
 BASE, HEAD = SideName.BASE, SideName.HEAD
-ROW = ProfileRow(name="aten::mm", kind=RowKind.OPERATOR, lines=(Line(place="m.py:1"),), seconds=0.01)
+ROW = ProfileRow(name="aten::mm", kind=RowKind.OPERATOR, lines=(SourceLine(place="m.py:1"),), seconds=0.01)
 PROFILE = Profile(arm="plain", step_s=0.01, steps=9, rows=(ROW,))
 
 
@@ -194,7 +194,7 @@ def test_an_honest_profile_is_kept_and_nothing_else_of_what_comes_with_it(tmp_pa
         replace(PROFILE, rows=(replace(ROW, name="x" * 100_000),)),
         replace(PROFILE, rows=(replace(ROW, name=""),)),
         replace(PROFILE, rows=(ROW,) * 151),
-        replace(PROFILE, rows=(replace(ROW, lines=(Line(place="m.py:1", code="x" * 10_000),)),)),
+        replace(PROFILE, rows=(replace(ROW, lines=(SourceLine(place="m.py:1", code="x" * 10_000),)),)),
         replace(PROFILE, rows=(replace(ROW, lines=ROW.lines * 9),)),
         replace(PROFILE, rows=(replace(ROW, seconds=-1.0),)),
         replace(PROFILE, rows=(replace(ROW, seconds=1e300),)),

@@ -7,7 +7,7 @@ import pytest
 
 from ci_bench.errors import BadConfig, BadInput
 from ci_bench.fleet.packing import LAST, PIECES
-from ci_bench.judge.times.sequential import Rule
+from ci_bench.judge.times.sequential import SequentialRule
 from ci_bench.records.config import Config, SuiteEntry
 from ci_bench.records.results import Case
 from ci_bench.runner.planning import MOST_CASES, plan, require_room
@@ -67,5 +67,5 @@ def test_documents_hold_as_many_cases_as_a_plan_may_have(kind):
 def test_documents_hold_as_many_leases_as_a_thousand_slots_measure(what):
     """Each is a part, and may be a loss at all of its attempts but the last."""
     schema = json.loads((SCHEMAS / "results.json").read_text())
-    leases = len(Rule().looks) * (len(PIECES) + LAST) * 1000
+    leases = len(SequentialRule().looks) * (len(PIECES) + LAST) * 1000
     assert schema["properties"][what]["maxItems"] >= 2 * leases

@@ -10,7 +10,7 @@ from fake_suite import QUICK, FakeRun, fake_environ, fake_plan
 
 from ci_bench.checkouts.sides import Side
 from ci_bench.errors import DeviceBusy, WrongDevice
-from ci_bench.host.energy import Count
+from ci_bench.host.energy import EnergyCount
 from ci_bench.records.config import Sampling
 from ci_bench.records.metrics import SM_CLOCK
 from ci_bench.records.results import Lane, Launch, Outcome, SideName, Status
@@ -267,7 +267,7 @@ def test_energy_is_counted_through_the_engine_where_it_is_asked_for(tmp_path: Pa
     class Counting(NoWatch):
         def count(self):
             now = time.monotonic()
-            return Count(at_s=now, joules=5.0 * now)
+            return EnergyCount(at_s=now, joules=5.0 * now)
 
     def is_told(scratch: Path) -> bool:
         scratch.mkdir()

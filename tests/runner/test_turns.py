@@ -11,8 +11,8 @@ import pytest
 from fake_suite import SUITE
 
 from ci_bench.host import headroom
-from ci_bench.host.energy import Count
-from ci_bench.processes.protocol import MOST_FLUSHES, Answer, Done, Fault, OrderKind
+from ci_bench.host.energy import EnergyCount
+from ci_bench.processes.protocol import MOST_FLUSHES, Answer, Done, OrderKind, WorkerFault
 from ci_bench.processes.resident import Ended
 from ci_bench.records.config import RunOptions
 from ci_bench.records.results import Phase, SideName, Spent
@@ -61,7 +61,7 @@ class FakeWorker:
         if self.patience < 0:
             return None
         if order is not None and order.kind is OrderKind.FINISH:
-            return Answer(fault=Fault(kind="failed", message="stands for evidence"))
+            return Answer(fault=WorkerFault(kind="failed", message="stands for evidence"))
         if order is not None and order.kind is OrderKind.WARM:
             return Answer(done=self.warm)
         return Answer(done=Done(calls=self.calls if order is None else ()))
@@ -104,7 +104,7 @@ class ScriptedWatch:
         return {"sm_mhz": reading, "gpu_temperature_c": 60 + reading}
 
     def count(self):
-        return Count(at_s=0.0, joules=1.0)
+        return EnergyCount(at_s=0.0, joules=1.0)
 
 
 def play(*workers, arms=2, options=OPTIONS, watch=None, seed=0):

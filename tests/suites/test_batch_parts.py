@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ci_bench.suites.contract import Unsupported  # noqa: E402 - after torch was found
-from ci_bench.suites.shared.worker.batch_parts import Found, Kind, combined, parts_of, read_found  # noqa: E402
+from ci_bench.suites.shared.worker.batch_parts import BatchKind, FoundParts, combined, parts_of, read_found  # noqa: E402
 
 ROWS, COUNT = 7, 3
 BATCH = (torch.randn(ROWS, 5, generator=torch.Generator().manual_seed(0)), torch.ones(2), {"ids": torch.arange(ROWS)})
@@ -25,14 +25,14 @@ def test_parts_are_all_rows_in_their_order_and_nothing_else_is_cut() -> None:
 @pytest.mark.parametrize(
     ("kind", "left"),
     [
-        (Kind.ROWS, lambda rows: 2 * rows),
-        (Kind.ROWS, lambda rows: rows > 0),
-        (Kind.SAME, lambda rows: torch.full((2,), float(rows.shape[1]))),
-        (Kind.MEAN, lambda rows: rows.square().mean()),
-        (Kind.MEAN, lambda rows: rows.mean(dim=0)),
-        (Kind.SUM, lambda rows: rows.square().sum()),
-        (Kind.SUM, lambda rows: torch.tensor([len(rows)])),
-        (Kind.ROOT, lambda rows: rows.square().sum() / rows.numel() ** 0.5),
+        (BatchKind.ROWS, lambda rows: 2 * rows),
+        (BatchKind.ROWS, lambda rows: rows > 0),
+        (BatchKind.SAME, lambda rows: torch.full((2,), float(rows.shape[1]))),
+        (BatchKind.MEAN, lambda rows: rows.square().mean()),
+        (BatchKind.MEAN, lambda rows: rows.mean(dim=0)),
+        (BatchKind.SUM, lambda rows: rows.square().sum()),
+        (BatchKind.SUM, lambda rows: torch.tensor([len(rows)])),
+        (BatchKind.ROOT, lambda rows: rows.square().sum() / rows.numel() ** 0.5),
     ],
 )
 def test_what_parts_are_of_the_whole_is_found_out(kind, left) -> None:
@@ -60,12 +60,12 @@ def test_a_process_without_a_row_is_refused() -> None:
         parts_of(2, 3)
 
 
-@pytest.mark.parametrize("kind", [Kind.MEAN, Kind.SUM, Kind.ROOT])
+@pytest.mark.parametrize("kind", [BatchKind.MEAN, BatchKind.SUM, BatchKind.ROOT])
 def test_the_mean_of_weighed_gradients_is_that_of_the_whole_loss(kind) -> None:
     of = {
-        Kind.MEAN: lambda rows, weight: (rows @ weight).square().mean(),
-        Kind.SUM: lambda rows, weight: (rows @ weight).square().sum(),
-        Kind.ROOT: lambda rows, weight: (rows @ weight).square().sum() / len(rows) ** 0.5,
+        BatchKind.MEAN: lambda rows, weight: (rows @ weight).square().mean(),
+        BatchKind.SUM: lambda rows, weight: (rows @ weight).square().sum(),
+        BatchKind.ROOT: lambda rows, weight: (rows @ weight).square().sum() / len(rows) ** 0.5,
     }[kind]
 
     def gradient(rows, factor):
@@ -79,6 +79,6 @@ def test_the_mean_of_weighed_gradients_is_that_of_the_whole_loss(kind) -> None:
 
 
 def test_what_was_found_is_read_as_it_was_written(tmp_path) -> None:
-    found = Found(rows=7, kinds={"loss": Kind.MEAN, "outputs.0": Kind.ROWS}, is_random=True)
+    found = FoundParts(rows=7, kinds={"loss": BatchKind.MEAN, "outputs.0": BatchKind.ROWS}, is_random=True)
     found.write(tmp_path)
     assert read_found(tmp_path) == found

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from ci_bench.suites.torchbench.options import Precision as OfTorchbench
-from ci_bench.suites.training_loss.options import Precision as OfTrainingLoss
-from ci_bench.suites.transformers.options import Precision as OfTransformers
+from ci_bench.suites.torchbench.options import TorchbenchPrecision as OfTorchbench
+from ci_bench.suites.training_loss.options import TrainingPrecision as OfTrainingLoss
+from ci_bench.suites.transformers.options import TransformersPrecision as OfTransformers
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.engine

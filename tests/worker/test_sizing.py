@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from ci_bench.suites.contract import SizeLimits, Unsupported
-from ci_bench.worker.sizing import PARTS, SMALLEST_TRIED, Attempt, OutOfMemoryError, _limit, search
+from ci_bench.suites.shared.worker.memory_errors import OutOfMemoryError
+from ci_bench.worker.sizing import PARTS, SMALLEST_TRIED, Attempt, _limit, search
 
 
 class Model:
@@ -89,6 +90,7 @@ PLANTED = """
 import json, sys
 from pathlib import Path
 import numpy as np
+from ci_bench.suites.shared.worker.memory_errors import OutOfMemoryError
 from ci_bench.worker.sizing import find_largest_batch
 from ci_bench.suites.contract import Context, SizeLimits, Stage, StageKind
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from fake_suite import SUITE
 
-from ci_bench.processes.protocol import Answer, Fault, Task, decode_answer, decode_task, encode
+from ci_bench.processes.protocol import Answer, Task, WorkerFault, decode_answer, decode_task, encode
 from ci_bench.processes.resident import Answers
 from ci_bench.records.config import RunOptions
 from ci_bench.records.results import Better, Lane, Launch, Metric, Progress, Unit
@@ -33,7 +33,7 @@ ANSWERS = [
     Answer(progress=Progress(arm="plain", done=1, total=2)),
     Answer(evidence=_evidence(0.5)),
     Answer(evidence=Evidence()),
-    Answer(fault=Fault(kind="failed", message="line\nbreak \ud800 ✗")),
+    Answer(fault=WorkerFault(kind="failed", message="line\nbreak \ud800 ✗")),
     Answer(environment={"identity": {"a": 1, "b": None, "c": "x", "d": True, "e": 0.5}, "condition": {}}),
 ]
 

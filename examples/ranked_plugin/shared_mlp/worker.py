@@ -9,8 +9,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ci_bench.records.results import Case, Check
 from ci_bench.suites.contract import Compiler, Context, Evidence, Mark, Part, Ranks
-from ci_bench.suites.shared.worker.batch_parts import Kind
-from ci_bench.suites.shared.worker.batch_parts import Part as Rows
+from ci_bench.suites.shared.worker.batch_parts import BatchKind
+from ci_bench.suites.shared.worker.batch_parts import BatchPart as Rows
 from ci_bench.suites.shared.worker.numerics import FP32_EPSILON, agree, shaken
 from ci_bench.suites.shared.worker.sharing import replicas
 from shared_mlp.suite import ONE
@@ -82,7 +82,7 @@ class Step:
         self._wrapped, self._own = model, batch
         if ranks is not None:
             rows = Rows(rows=ROWS, rank=ranks.rank, count=ranks.count)
-            self._wrapped, self._own, self._factor = DistributedDataParallel(model), rows.cut(batch), rows.factor(Kind.MEAN)
+            self._wrapped, self._own, self._factor = DistributedDataParallel(model), rows.cut(batch), rows.factor(BatchKind.MEAN)
         self._optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 
     def step(self, mark: Mark) -> None:  # noqa: ARG002 - a step has no parts to mark

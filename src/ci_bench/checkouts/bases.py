@@ -26,7 +26,7 @@ class Base:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Target:
+class BaseTarget:
     """The branch that head is meant for: its name, and the ref that it is known by here."""
 
     name: str
@@ -92,7 +92,7 @@ def in_ci(environ: Mapping[str, str]) -> bool:
     return any(environ.get(name, "").lower() not in {"", "0", "false"} for name in ("CI", "GITHUB_ACTIONS"))
 
 
-def find_target(git: Git, environ: Mapping[str, str]) -> Target | None:
+def find_target(git: Git, environ: Mapping[str, str]) -> BaseTarget | None:
     """Return the branch that head is meant for, if it is known here.
 
     It is the pull request's (`GITHUB_BASE_REF`), or the default.
@@ -104,7 +104,7 @@ def find_target(git: Git, environ: Mapping[str, str]) -> Target | None:
     refs += [f"refs/{place}/{name}" for place in ("remotes/origin", "heads") for name in names]
     for ref in refs:
         if git.says("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}"):
-            return Target(name=branch_of(ref) or ref, ref=ref)
+            return BaseTarget(name=branch_of(ref) or ref, ref=ref)
     return None
 
 
@@ -147,7 +147,7 @@ def _parents(git: Git, commit: str) -> list[str]:
     return [line.removeprefix("parent ") for line in header.splitlines() if line.startswith("parent ")]
 
 
-def _merges_target(git: Git, head: str, target: Target | None) -> bool:
+def _merges_target(git: Git, head: str, target: BaseTarget | None) -> bool:
     """Return whether a merge commit brought the target branch into something else.
 
     Its first parent is not the base then.

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
-from ci_bench.checkouts.checkout import AUTHOR, Store
+from ci_bench.checkouts.checkout import AUTHOR, ObjectStore
 from ci_bench.checkouts.git import LONG_S, Git
-from ci_bench.checkouts.worktrees import STORE, Chosen, Wanted, choose_commits, submodules_here
+from ci_bench.checkouts.worktrees import STORE, Chosen, WantedTrees, choose_commits, submodules_here
 from ci_bench.errors import BadCheckout, BadConfig, BadSources, GitFailed
 from ci_bench.records.results import SideName, Source
 
@@ -60,7 +60,7 @@ class Manifest:
 
 
 def make_bundle(
-    wanted: Wanted, file: Path, *, config: Path | None, most_bytes: int = MOST_BYTES
+    wanted: WantedTrees, file: Path, *, config: Path | None, most_bytes: int = MOST_BYTES
 ) -> tuple[Sources, Mapping[SideName, Source]]:
     """Write both commits of a paired run, with the history that this clone has of them and a configuration, to `file`.
 
@@ -74,7 +74,7 @@ def make_bundle(
     with TemporaryDirectory(prefix="ci-bench-") as scratch:
         chosen = choose_commits(wanted, Path(scratch))
         _refuse(chosen, submodules=wanted.setup.submodules)
-        store = Store(folder=Path(scratch) / STORE, git=Git.bare(Path(scratch) / STORE, wanted.environ))
+        store = ObjectStore(folder=Path(scratch) / STORE, git=Git.bare(Path(scratch) / STORE, wanted.environ))
         _keep_tags_of(chosen, store)
         manifest = Manifest(
             base=chosen.base,
@@ -115,7 +115,7 @@ def _refuse(chosen: Chosen, *, submodules: bool) -> None:
         raise BadCheckout(f"{top}: the submodule {inside[0]} is a separate repository, which is not sent to the nodes: {remedy}")
 
 
-def _keep_tags_of(chosen: Chosen, store: Store) -> None:
+def _keep_tags_of(chosen: Chosen, store: ObjectStore) -> None:
     """Return the tags that lead to a commit of base's or head's history.
 
     Versions are read only from them.
@@ -132,7 +132,7 @@ def _name_of(line: str) -> str:
     return line.partition(" ")[2]
 
 
-def _write_manifest(store: Store, manifest: Manifest, config: Path | None) -> str:
+def _write_manifest(store: ObjectStore, manifest: Manifest, config: Path | None) -> str:
     """Write the commit that describes the bundle.
 
     Raises `BadConfig` if the configuration cannot be read.
@@ -196,7 +196,7 @@ def unbundle(sources: Sources, folder: Path, environ: Mapping[str, str], *, most
 
 def opened(sources: Sources, folder: Path, environ: Mapping[str, str]) -> Unbundled:
     """Return the sources that `unbundle` left in `folder`."""
-    store = Store(folder=folder / STORE, git=Git.bare(folder / STORE, environ))
+    store = ObjectStore(folder=folder / STORE, git=Git.bare(folder / STORE, environ))
     return _places(_read_manifest(store, sources), folder)
 
 
@@ -223,17 +223,17 @@ def copy_checked(sources: Sources, copy: Path, *, most_bytes: int = MOST_BYTES) 
         raise BadSources(f"{sources.file}: its SHA-256 is {digest.hexdigest()}, not {sources.sha256}; git did not notice")
 
 
-def _open_store(sources: Sources, copy: Path, folder: Path, environ: Mapping[str, str]) -> Store:
+def _open_store(sources: Sources, copy: Path, folder: Path, environ: Mapping[str, str]) -> ObjectStore:
     git = Git.bare(folder, environ).set(NO_TRANSPORT)
     form = "sha256" if len(sources.commit) == 64 else "sha1"  # noqa: PLR2004 - the digits of an id
     git.run("init", "--quiet", "--bare", "--template=", f"--object-format={form}", str(folder))
     answer = git.call("bundle", "unbundle", str(copy), timeout_s=LONG_S)
     if answer.code:
         raise BadSources(f"{sources.file}: git cannot take it out: {answer.said}")
-    return Store(folder=folder, git=git)
+    return ObjectStore(folder=folder, git=git)
 
 
-def _read_manifest(store: Store, sources: Sources) -> Manifest:
+def _read_manifest(store: ObjectStore, sources: Sources) -> Manifest:
     import msgspec
 
     if not ID.fullmatch(sources.commit) or not store.has(sources.commit):
@@ -254,7 +254,7 @@ def _read_manifest(store: Store, sources: Sources) -> Manifest:
     return manifest
 
 
-def _read(store: Store, sources: Sources, name: str) -> str:
+def _read(store: ObjectStore, sources: Sources, name: str) -> str:
     """Return the content of one of the manifest's files; empty if missing. Raises `BadSources`."""
     size = store.git.ask("cat-file", "-s", f"{sources.commit}:{name}")
     if size is None:
@@ -264,7 +264,7 @@ def _read(store: Store, sources: Sources, name: str) -> str:
     return store.git.run("cat-file", "blob", f"{sources.commit}:{name}")
 
 
-def _restore_boundary(store: Store, sources: Sources) -> None:
+def _restore_boundary(store: ObjectStore, sources: Sources) -> None:
     """End history where the shallow clone's history ends."""
     lines = _read(store, sources, BOUNDARY).split()
     if any(not ID.fullmatch(line) for line in lines):
@@ -273,7 +273,7 @@ def _restore_boundary(store: Store, sources: Sources) -> None:
         (store.folder / "shallow").write_text("".join(f"{line}\n" for line in lines))
 
 
-def _restore_tags(store: Store, copy: Path) -> None:
+def _restore_tags(store: ObjectStore, copy: Path) -> None:
     listed = store.git.run("bundle", "list-heads", str(copy), timeout_s=LONG_S).splitlines()
     (store.folder / "packed-refs").write_text("".join(f"{line}\n" for line in sorted(_tags(listed), key=_name_of)))
 
@@ -285,7 +285,7 @@ def _tags(listed: list[str]) -> Iterator[str]:
             yield line
 
 
-def _check_out(store: Store, manifest: Manifest, sources: Sources, folder: Path) -> Unbundled:
+def _check_out(store: ObjectStore, manifest: Manifest, sources: Sources, folder: Path) -> Unbundled:
     places = _places(manifest, folder)
     places.checkout.mkdir(parents=True)
     try:

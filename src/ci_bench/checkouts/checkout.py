@@ -130,7 +130,7 @@ def _path(git: Git, name: str) -> Path:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Store:
+class ObjectStore:
     """A bare repository of our own in `folder`."""
 
     folder: Path
@@ -149,7 +149,7 @@ class Store:
         self.git.set(NO_FILTER).run("worktree", "add", "--quiet", "--detach", str(folder), commit, timeout_s=LONG_S)
 
 
-def make_store(folder: Path, *, objects: Path, shallow: Path, like: Git) -> Store:
+def make_store(folder: Path, *, objects: Path, shallow: Path, like: Git) -> ObjectStore:
     """Make a repository that borrows objects, of the same kind as another one. Raises `GitFailed`."""
     git = Git.bare(folder, like.environ)
     form = like.run("rev-parse", "--show-object-format").strip()
@@ -158,10 +158,10 @@ def make_store(folder: Path, *, objects: Path, shallow: Path, like: Git) -> Stor
     (folder / "objects" / "info" / "alternates").write_text(f"{objects}\n")
     with suppress(FileNotFoundError):
         shutil.copyfile(shallow, folder / "shallow")
-    return Store(folder=folder, git=git)
+    return ObjectStore(folder=folder, git=git)
 
 
-def borrow(checkout: Checkout, folder: Path) -> Store:
+def borrow(checkout: Checkout, folder: Path) -> ObjectStore:
     """A store that borrows the objects of a checkout, with its HEAD and its tags: build tools read versions from them.
 
     Raises:
@@ -175,7 +175,7 @@ def borrow(checkout: Checkout, folder: Path) -> Store:
     return store
 
 
-def snapshot(checkout: Checkout, store: Store, *, leave_out: Sequence[Path] = ()) -> str:
+def snapshot(checkout: Checkout, store: ObjectStore, *, leave_out: Sequence[Path] = ()) -> str:
     """Commit the checked-out files, with uncommitted changes and untracked files.
 
     Ignored ones are left out. It is HEAD itself if nothing differs. A copy of the index is brought
@@ -202,7 +202,7 @@ def snapshot(checkout: Checkout, store: Store, *, leave_out: Sequence[Path] = ()
     return store.git.run(*arguments, more={**AUTHOR, **dates}).strip()
 
 
-def _tree_of_what_lies_here(checkout: Checkout, store: Store, files: Sequence[str]) -> str:
+def _tree_of_what_lies_here(checkout: Checkout, store: ObjectStore, files: Sequence[str]) -> str:
     """Bring a copy of the index up to date and write its tree.
 
     git writes what it adds unless the object is there already; then it touches the object, or the
@@ -228,7 +228,7 @@ def _tree_of_what_lies_here(checkout: Checkout, store: Store, files: Sequence[st
     return git.run("write-tree", "--missing-ok", timeout_s=LONG_S, more=aside).strip() if phantoms else tree
 
 
-def _phantoms(checkout: Checkout, store: Store, tree: str) -> list[tuple[str, str, str]]:
+def _phantoms(checkout: Checkout, store: ObjectStore, tree: str) -> list[tuple[str, str, str]]:
     """Return files that git calls modified but that equal HEAD: mode, blob and path.
 
     They were committed before `.gitattributes` or a setting made them different (for example CRLF),

@@ -57,7 +57,7 @@ SETTINGS = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class GitAnswer:
     """The end of a call of git: its exit code, raw stdout, and the end of stderr."""
 
     code: int
@@ -115,7 +115,7 @@ class Git:
         """Return whether git ends with exit code 0. Raises `GitFailed`."""
         return self.ask(*arguments) is not None
 
-    def call(self, *arguments: str, timeout_s: float = QUICK_S, more: Mapping[str, str] | None = None) -> Answer:
+    def call(self, *arguments: str, timeout_s: float = QUICK_S, more: Mapping[str, str] | None = None) -> GitAnswer:
         """Run git, whatever its exit code.
 
         Raises `GitFailed` if it is not installed or takes longer than `timeout_s`.
@@ -140,7 +140,7 @@ class Git:
         finally:
             _end(process)
         said = _without_secrets(complaint.decode("utf-8", "replace"))
-        return Answer(code=process.returncode, out=os.fsdecode(out), said=said)
+        return GitAnswer(code=process.returncode, out=os.fsdecode(out), said=said)
 
 
 def top_of(folder: Path) -> Path:

@@ -17,12 +17,12 @@ from tempfile import TemporaryDirectory
 
 import ci_bench
 from ci_bench.checkouts.bases import SHORT
-from ci_bench.checkouts.checkout import Checkout, Store, borrow, open_checkout, snapshot
+from ci_bench.checkouts.checkout import Checkout, ObjectStore, borrow, open_checkout, snapshot
 from ci_bench.checkouts.layers import engine_layer, engine_sites
 from ci_bench.checkouts.seals import Seal, base_grounds, engine_grounds, seal
 from ci_bench.checkouts.setup import ENGINE, Home, Preparing, Workshop, home_of, make_side, set_up, side_environment
 from ci_bench.checkouts.sides import Side
-from ci_bench.checkouts.worktrees import STORE, Trees, Wanted, make_trees, remove
+from ci_bench.checkouts.worktrees import STORE, Trees, WantedTrees, make_trees, remove
 from ci_bench.errors import CannotWrite, NotPrepared
 from ci_bench.processes.users import Users, let_pass
 from ci_bench.records.config import Setup
@@ -59,7 +59,7 @@ class KeptSide:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kept:
+class KeptSides:
     """The prepared sides: base and head, their terms and checkout.
 
     `snapshot` is the commit of the checked-out files, changes included.
@@ -92,25 +92,25 @@ def kept_side(side: Side, home: Home) -> KeptSide:
     )
 
 
-def write(kept: Kept, folder: Path) -> None:
+def write(kept: KeptSides, folder: Path) -> None:
     """Store where both sides are."""
     import msgspec
 
     (folder / FILE).write_bytes(msgspec.json.encode(kept))
 
 
-def read(folder: Path) -> Kept:
+def read(folder: Path) -> KeptSides:
     """Read the state stored in a folder. Raises `NotPrepared` if it is invalid."""
     import msgspec
 
     path = folder / FILE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Kept)
+        return msgspec.json.decode(path.read_bytes(), type=KeptSides)
     except (OSError, msgspec.MsgspecError, RecursionError) as error:
         raise NotPrepared(f"{path}: no prepared sides can be read there ({error}); prepare them first") from error
 
 
-def refuse_others(folder: Path, kept: Kept, terms: Terms, checkout: Checkout, leave_out: Sequence[Path]) -> None:
+def refuse_others(folder: Path, kept: KeptSides, terms: Terms, checkout: Checkout, leave_out: Sequence[Path]) -> None:
     """Refuse sides, stored in `folder`, that were prepared for other terms or another checkout.
 
     New untracked files, which a job may leave, do not count as other code. Raises `NotPrepared`,
@@ -151,7 +151,7 @@ def _said(value: str | None) -> str:
     return "left to choose" if value is None else value
 
 
-def _other_code(folder: Path, kept: Kept, checkout: Checkout, leave_out: Sequence[Path]) -> Iterator[str]:
+def _other_code(folder: Path, kept: KeptSides, checkout: Checkout, leave_out: Sequence[Path]) -> Iterator[str]:
     if str(checkout.top) != kept.checkout:
         yield f"it belongs to the checkout {kept.checkout}, this is {checkout.top}"
         return
@@ -167,7 +167,7 @@ def _other_code(folder: Path, kept: Kept, checkout: Checkout, leave_out: Sequenc
         yield f"files have changed since: {', '.join(names[:SHOWN_FILES])}{' …' if len(names) > SHOWN_FILES else ''}"
 
 
-def _changed(before: str, after: str, store: Store, kept_objects: Path) -> list[str]:
+def _changed(before: str, after: str, store: ObjectStore, kept_objects: Path) -> list[str]:
     """Return the files that differ between two commits, without new ones.
 
     `before` is in the kept objects.
@@ -213,7 +213,7 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pair:
+class SidePair:
     """Both sides; base's `source` names the rule for its commit.
 
     `seal` covers base and the engine.
@@ -230,7 +230,7 @@ class Pair:
 
 
 @contextmanager
-def paired_sides(place: Place, *, base: str | None, setup: Setup) -> Iterator[Pair]:
+def paired_sides(place: Place, *, base: str | None, setup: Setup) -> Iterator[SidePair]:
     """Prepare both sides for the block, and remove them at its end, whatever ends it.
 
     `base` is the commit to compare with; `None` chooses it (see `bases.choose_base`). A side whose
@@ -248,7 +248,7 @@ def paired_sides(place: Place, *, base: str | None, setup: Setup) -> Iterator[Pa
         remove(place.scratch / FOLDER)
 
 
-def prepare_sides(place: Place, *, base: str | None, setup: Setup) -> Pair:
+def prepare_sides(place: Place, *, base: str | None, setup: Setup) -> SidePair:
     """Prepare both sides in `place.scratch` and leave them there, unless that is interrupted.
 
     Raises what `paired_sides` raises, and `CannotWrite` if the place is taken by something that is
@@ -265,7 +265,7 @@ def prepare_sides(place: Place, *, base: str | None, setup: Setup) -> Pair:
         raise
 
 
-def reopen_sides(place: Place, *, base: str | None, setup: Setup) -> Pair:
+def reopen_sides(place: Place, *, base: str | None, setup: Setup) -> SidePair:
     """Return the sides that `prepare_sides` left in `place.scratch`.
 
     Call it from a process that only measures, for example one without the network. All paths must
@@ -281,7 +281,7 @@ def reopen_sides(place: Place, *, base: str | None, setup: Setup) -> Pair:
     refuse_others(folder, kept, terms_of(base, setup, place.users), checkout, _own(place))
     base_side, head_side = (side_of(side, place.environ, checkout=checkout.top, folder=folder) for side in kept.sides)
     (home,) = (home_of_kept(side) for side in kept.sides if side.name is SideName.BASE)
-    return Pair(base=base_side, head=head_side, seal=_seal(home, place, setup, checkout.top, folder))
+    return SidePair(base=base_side, head=head_side, seal=_seal(home, place, setup, checkout.top, folder))
 
 
 def are_ready(scratch: Path) -> bool:
@@ -303,10 +303,10 @@ def seal_prepared(scratch: Path, checkout: Path) -> Seal:
     return seal((*base, *engine_grounds(checkout)))
 
 
-def _prepare(place: Place, folder: Path, *, base: str | None, setup: Setup) -> Pair:
+def _prepare(place: Place, folder: Path, *, base: str | None, setup: Setup) -> SidePair:
     cache = _cache(place, setup, folder)
     own = (*_own(place), *((cache,) if setup.cache else ()))
-    wanted = Wanted(repository=place.repository, base=base, setup=setup, environ=place.environ, leave_out=own)
+    wanted = WantedTrees(repository=place.repository, base=base, setup=setup, environ=place.environ, leave_out=own)
     trees = make_trees(wanted, folder)
     for passable in (place.scratch, folder) if place.users else ():
         let_pass(passable)
@@ -323,14 +323,14 @@ def _prepare(place: Place, folder: Path, *, base: str | None, setup: Setup) -> P
     if setup.commands and (breaks := sealed.breaks()):
         reason = f"while head was set up, {'; '.join(breaks)}"
         base_side, head_side = (replace(side, failure=side.failure or reason) for side in (base_side, head_side))
-    kept = Kept(
+    kept = KeptSides(
         terms=terms_of(base, setup, place.users),
         checkout=str(shop.checkout),
         snapshot=trees.head.commit,
         sides=(kept_side(base_side, base_home), kept_side(head_side, head_home)),
     )
     write(kept, folder)
-    return Pair(base=base_side, head=head_side, seal=sealed)
+    return SidePair(base=base_side, head=head_side, seal=sealed)
 
 
 def _cache(place: Place, setup: Setup, folder: Path) -> Path:

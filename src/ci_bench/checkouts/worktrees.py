@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ci_bench.checkouts.bases import NAME_IT, SHORT, Base, choose_base, in_ci
-from ci_bench.checkouts.checkout import Checkout, Store, borrow, make_store, open_checkout, snapshot
+from ci_bench.checkouts.checkout import Checkout, ObjectStore, borrow, make_store, open_checkout, snapshot
 from ci_bench.checkouts.git import LONG_S, Git
 from ci_bench.errors import GitFailed, NoBase
 from ci_bench.records.config import Setup
@@ -34,7 +34,7 @@ LENT = (
 """The settings of a clone that fetching needs."""
 
 
-def connect(checkout: Checkout, store: Store) -> Store:
+def connect(checkout: Checkout, store: ObjectStore) -> ObjectStore:
     """Return the store with the checkout's remote `origin`.
 
     From a partial clone it fetches missing objects on demand.
@@ -52,7 +52,7 @@ class Fetcher:
     """Fetches from `origin` into a store that is connected with it."""
 
     checkout: Checkout
-    store: Store
+    store: ObjectStore
 
     def fetch_commit(self, commit: str) -> None:
         """Fetch one commit with its files, without its history. Raises `NoBase`."""
@@ -113,7 +113,7 @@ class Level:
     """
 
     checkout: Checkout
-    store: Store
+    store: ObjectStore
     commit: str
     folder: Path
     stores: Path
@@ -149,7 +149,7 @@ def fill(level: Level, environ: Mapping[str, str]) -> Filled:
     return Filled(is_dirty=is_dirty)
 
 
-def submodules_here(checkout: Checkout, store: Store) -> list[str]:
+def submodules_here(checkout: Checkout, store: ObjectStore) -> list[str]:
     """The submodules of a checkout that are checked out there."""
     return [path for path, _ in _links(store.git, checkout.head) if _is_initialised(checkout.top / path)]
 
@@ -257,11 +257,11 @@ class Trees:
     base: Tree
     head: Tree
     checkout: Checkout
-    store: Store
+    store: ObjectStore
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class WantedTrees:
     """The requested trees: the checkout and the commit to compare with (`None`: head's start).
 
     `leave_out` are files and folders of the checkout that are not part of head, such as our own
@@ -283,13 +283,13 @@ class Chosen:
     """
 
     checkout: Checkout
-    store: Store
+    store: ObjectStore
     base: str
     head: str
     sources: Mapping[SideName, Source]
 
 
-def choose_commits(wanted: Wanted, folder: Path) -> Chosen:
+def choose_commits(wanted: WantedTrees, folder: Path) -> Chosen:
     """Choose both commits, and make the store in `folder` that has them.
 
     Raises:
@@ -311,11 +311,11 @@ def choose_commits(wanted: Wanted, folder: Path) -> Chosen:
     return Chosen(checkout=checkout, store=store, base=base.commit, head=head, sources=sources)
 
 
-def make_trees(wanted: Wanted, folder: Path) -> Trees:
+def make_trees(wanted: WantedTrees, folder: Path) -> Trees:
     """Make both trees in `folder`, a new one. Raises what `choose_commits` raises."""
     folder.mkdir(parents=True)
     chosen = choose_commits(wanted, folder)
-    maker = _Maker(checkout=chosen.checkout, store=chosen.store, setup=wanted.setup, environ=wanted.environ, folder=folder)
+    maker = _TreeMaker(checkout=chosen.checkout, store=chosen.store, setup=wanted.setup, environ=wanted.environ, folder=folder)
     return Trees(
         base=maker.make(SideName.BASE, chosen.base, chosen.sources[SideName.BASE]),
         head=maker.make(SideName.HEAD, chosen.head, chosen.sources[SideName.HEAD]),
@@ -336,9 +336,9 @@ def remove(folder: Path) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Maker:
+class _TreeMaker:
     checkout: Checkout
-    store: Store
+    store: ObjectStore
     setup: Setup
     environ: Mapping[str, str]
     folder: Path
@@ -373,7 +373,7 @@ class _Maker:
         return Tree(name=name, folder=folder, commit=commit, source=source, failure=filled.failure)
 
 
-def _find_base(checkout: Checkout, store: Store, head: str, wanted: Wanted) -> Base:
+def _find_base(checkout: Checkout, store: ObjectStore, head: str, wanted: WantedTrees) -> Base:
     """Choose the base and make it available.
 
     New untracked files, which a job may leave, change no base.
@@ -387,7 +387,7 @@ def _find_base(checkout: Checkout, store: Store, head: str, wanted: Wanted) -> B
     return replace(base, rule=f"{base.rule}; modified in this checkout: {', '.join(changed[:SHOWN_FILES])}{more}")
 
 
-def _base_here(checkout: Checkout, store: Store, wanted: Wanted, *, is_dirty: bool) -> Base:
+def _base_here(checkout: Checkout, store: ObjectStore, wanted: WantedTrees, *, is_dirty: bool) -> Base:
     network = wanted.setup.network
     try:
         base = choose_base(checkout.git, checkout.head, given=wanted.base, is_dirty=is_dirty, environ=wanted.environ)
@@ -404,7 +404,7 @@ def _base_here(checkout: Checkout, store: Store, wanted: Wanted, *, is_dirty: bo
     return base
 
 
-def _fetch_base(checkout: Checkout, store: Store, wanted: Wanted, *, is_dirty: bool) -> Base:
+def _fetch_base(checkout: Checkout, store: ObjectStore, wanted: WantedTrees, *, is_dirty: bool) -> Base:
     fetcher = Fetcher(checkout=checkout, store=store)
     if wanted.base is not None and "..." not in wanted.base:
         return Base(commit=fetcher.fetch_name(wanted.base), branch=None, rule=f"{wanted.base}, as given")

@@ -15,7 +15,7 @@ from typing import Any
 from ci_bench.errors import BadInput
 from ci_bench.records.config import Config, RunOptions, SuiteEntry
 from ci_bench.records.results import Results
-from ci_bench.suites.fastrnns.options import Options, honoured
+from ci_bench.suites.fastrnns.options import FastrnnsOptions, honoured
 from ci_bench.suites.fastrnns.variants import GROUPS, VARIANTS, chosen
 
 SUITE = "fastrnns"
@@ -61,7 +61,7 @@ DEFAULT_OUTPUT = Path("ci-bench-results")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class FastrnnsRequest:
     """Request made by the flags: configuration, and remarks on differences from the old tool.
 
     `again` are the flags that ask for the same measurement once more. `print_json` is the form of what is printed, ``oss`` or
@@ -92,7 +92,7 @@ class _WithDefaults(argparse.ArgumentDefaultsHelpFormatter):
 
 def _default(option: str) -> str:
     """The suite's default of an option, as the end of a flag's help."""
-    return next((f" (default: {one.default})" for one in fields(Options) if one.name == option), "")
+    return next((f" (default: {one.default})" for one in fields(FastrnnsOptions) if one.name == option), "")
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -148,7 +148,7 @@ SIZE_HELP = {
 }
 
 
-def read_flags(arguments: argparse.Namespace) -> Request:
+def read_flags(arguments: argparse.Namespace) -> FastrnnsRequest:
     """The configuration that the flags describe.
 
     Raises:
@@ -166,10 +166,10 @@ def read_flags(arguments: argparse.Namespace) -> Request:
     config = Config(entries=(SuiteEntry(suite=SUITE, options=entry),), run=msgspec.convert(run, RunOptions))
     remarks = tuple(_remarks(arguments, entry))
     again = tuple(_again(arguments))
-    return Request(config=config, remarks=remarks, again=again, print_json=arguments.print_json, sep=arguments.sep)
+    return FastrnnsRequest(config=config, remarks=remarks, again=again, print_json=arguments.print_json, sep=arguments.sep)
 
 
-def print_results(results: Results, request: Request) -> Printed:
+def print_results(results: Results, request: FastrnnsRequest) -> Printed:
     """The table on stderr as the old tool had it, or the JSON form asked for on stdout."""
     from ci_bench.formats.fastrnns import write_oss, write_pep, write_table
 

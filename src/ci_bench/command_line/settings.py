@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from ci_bench.command_line.fastrnns_flags import Request
+    from ci_bench.command_line.fastrnns_flags import FastrnnsRequest
     from ci_bench.configuration.config import Overrides
 
 
@@ -164,7 +164,7 @@ class Bisecting(Measuring):
 class Fastrnns(Settings):
     """Settings of `fastrnns`, whose flags describe a configuration (`fastrnns_flags`)."""
 
-    request: "Request"
+    request: "FastrnnsRequest"
     filter: tuple[str, ...] = ()
     output: Path = Path("ci-bench-results")
 
@@ -186,7 +186,7 @@ class Examining(Settings):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Checking(Settings):
+class CheckingGpu(Settings):
     """Settings of `gpu-check`: the selected sections, or all if none is named."""
 
     output: Path = Path("gpu-check.json")
@@ -295,7 +295,7 @@ class Converting(Settings):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Trend(Measuring):
+class TrendSettings(Measuring):
     """Settings of `history` and its actions.
 
     They name the store, its input or output, and the issue that reports changes.
@@ -317,7 +317,7 @@ class Trend(Measuring):
     key: str = "default"
     page_url: str | None = None
     patience_s: float = 120.0
-    title: str = "Trend"
+    title: str = "TrendSettings"
     commits: str | None = None
     most_bytes: int | None = None
     export: Path | None = None

@@ -7,7 +7,7 @@ from importlib import import_module
 from ci_bench.command_line.settings import (
     Accepting,
     Bisecting,
-    Checking,
+    CheckingGpu,
     Comparing,
     Completing,
     Configured,
@@ -24,7 +24,7 @@ from ci_bench.command_line.settings import (
     Settings,
     Showing,
     Starting,
-    Trend,
+    TrendSettings,
     Validating,
 )
 from ci_bench.commands.config_files import rooted
@@ -74,7 +74,7 @@ COMMANDS: Mapping[str, Command] = {
     "fastrnns": Command(Fastrnns, "fastrnns:fastrnns"),
     "calibrate": Command(Measuring, "calibrate:calibrate"),
     "publish": Command(Publishing, "trusted.publishing:publish"),
-    "history": Command(Trend, "trend.history:history"),
+    "history": Command(TrendSettings, "trend.history:history"),
     "bisect": Command(Bisecting, "trend.bisect:bisect"),
     "announce": Command(Publishing, "trusted.publishing:announce"),
     "fetch-baseline": Command(Publishing, "trusted.publishing:fetch_baseline"),
@@ -83,5 +83,5 @@ COMMANDS: Mapping[str, Command] = {
     "selftest": Command(Examining, "selftest:selftest"),
     "doctor": Command(Examining, "doctor:doctor"),
     "completion": Command(Completing, "completion:completion"),
-    "gpu-check": Command(Checking, "gpu_check:gpu_check"),
+    "gpu-check": Command(CheckingGpu, "gpu_check:gpu_check"),
 }

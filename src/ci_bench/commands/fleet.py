@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ci_bench.checkouts.bundled import NAME, Sources, make_bundle
 from ci_bench.checkouts.sides import Side
-from ci_bench.checkouts.worktrees import Wanted
+from ci_bench.checkouts.worktrees import WantedTrees
 from ci_bench.command_line.settings import Looking, Measuring
 from ci_bench.commands.config_files import QUICKSTART, config_path
 from ci_bench.commands.inputs import asked
@@ -26,10 +26,10 @@ from ci_bench.commands.own_suites import load_with_suites
 from ci_bench.commands.preparing import planning_sealed, plans_by_the_tree
 from ci_bench.errors import BadDocument, BadInput, CannotPlace, ExitCode
 from ci_bench.fleet.caging import BY_DIGEST, DIGEST
-from ci_bench.fleet.coordinator import Coordinator, Earlier, Limits, Standing
+from ci_bench.fleet.coordinator import Coordinator, EarlierLeases, Limits, Standing
 from ci_bench.fleet.journal import FileJournal
 from ci_bench.fleet.local import LocalEngine
-from ci_bench.fleet.protocol import EVERY, Engine, Order, Slot
+from ci_bench.fleet.protocol import EVERY, Engine, LeaseOrder, Slot
 from ci_bench.fleet.ray_core import RayEngine
 from ci_bench.fleet.session import Session, launches_s
 from ci_bench.fleet.slurm import SlurmEngine, read_wanted
@@ -153,7 +153,7 @@ def bundle_sides(config: Config, settings: Measuring) -> tuple[Sequence[Side], S
         NoBase: the base cannot be determined, or is not in this clone.
     """
     base, output = settings.base or config.base, settings.output
-    wanted = Wanted(repository=settings.here, base=base, setup=config.setup, environ=settings.environ, leave_out=(output,))
+    wanted = WantedTrees(repository=settings.here, base=base, setup=config.setup, environ=settings.environ, leave_out=(output,))
     sources, sides = make_bundle(wanted, output.resolve() / FOLDER / NAME, config=config_path(settings))
     tell(f"base is {sides[SideName.BASE].chosen_by}, commit {sides[SideName.BASE].commit}")
     tell(f"nodes get {sources.file.stat().st_size / 1e6:,.1f} MB of sources, SHA-256 {sources.sha256}")
@@ -215,7 +215,7 @@ def measure_on_fleet(
     return results
 
 
-def _begin(bench: Measurement, settings: Measuring, journal: FileJournal) -> tuple[Run, Earlier | None]:
+def _begin(bench: Measurement, settings: Measuring, journal: FileJournal) -> tuple[Run, EarlierLeases | None]:
     """The run that begins, or the interrupted one that is resumed, with what it has."""
     run = planning.start(bench.config, workflow=bench.workflow, asked=bench.asked)
     if not settings.resume or not journal.file.exists():
@@ -327,7 +327,7 @@ def _config_of(settings: Measuring) -> Path | None:
     return named if named in {None, QUICKSTART} else named.resolve()
 
 
-def lease_command(settings: Measuring, run: Run, sources: Sources | None = None) -> Callable[[Order, Path], Sequence[str]]:
+def lease_command(settings: Measuring, run: Run, sources: Sources | None = None) -> Callable[[LeaseOrder, Path], Sequence[str]]:
     """Return the command that measures an attempt.
 
     On this machine a slot's name is the device; elsewhere the slot shows only one device.
@@ -349,7 +349,7 @@ def lease_command(settings: Measuring, run: Run, sources: Sources | None = None)
     }
     flags = [part for flag, value in given.items() if value is not None for part in (flag, str(value))]
 
-    def command(order: Order, folder: Path) -> Sequence[str]:
+    def command(order: LeaseOrder, folder: Path) -> Sequence[str]:
         cases = [part for case in order.lease.cases for part in ("--filter", case)]
         if sources is not None:
             cases += ["--sources", str(folder / sources.file.name if kind == "ray" else sources.file)]

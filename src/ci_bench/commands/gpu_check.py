@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 
 from ci_bench import __version__
-from ci_bench.command_line.settings import Checking
+from ci_bench.command_line.settings import CheckingGpu
 from ci_bench.commands.measuring import Measurement, caller
 from ci_bench.commands.output import console, tell
 from ci_bench.diagnostics.doctor import NOISE_LAUNCHES, noise_config, noise_floor
-from ci_bench.diagnostics.gpu_check.check import Check, document, passed, render
+from ci_bench.diagnostics.gpu_check.check import GpuCheck, document, passed, render
 from ci_bench.diagnostics.gpu_check.sections import NAMES, SECTIONS, Figures
 from ci_bench.errors import BadInput, ExitCode
 from ci_bench.judge.compare import compare
@@ -24,7 +24,7 @@ from ci_bench.records.results import SideName
 from ci_bench.suites.reference_kernels.plan import SUITE
 
 
-def gpu_check(settings: Checking) -> int:
+def gpu_check(settings: CheckingGpu) -> int:
     """Try on this GPU what measuring takes for granted."""
     unknown = [name for name in settings.only if name not in NAMES]
     if unknown:
@@ -32,7 +32,7 @@ def gpu_check(settings: Checking) -> int:
         raise BadInput(message)
     require_writable(settings.output)
     wanted = tuple(section for section in SECTIONS if not settings.only or section.name in settings.only)
-    checking = Check(
+    checking = GpuCheck(
         device=settings.device,
         environ=settings.environ,
         lock_s=RunOptions().lock_timeout_s,
@@ -49,7 +49,7 @@ def gpu_check(settings: Checking) -> int:
     return int(ExitCode.OK if passed(rows) else ExitCode.POLICY_NOT_MET)
 
 
-def _measure_unchanged(settings: Checking) -> Figures:
+def _measure_unchanged(settings: CheckingGpu) -> Figures:
     """Measure this tree against itself in a paired run, for the section `unchanged`."""
     config = noise_config()
     config = replace(config, run=replace(config.run, device=settings.device, stage_timeout_s=30.0))

@@ -8,7 +8,7 @@ from ci_bench import __version__
 from ci_bench.judge.compare import compare
 from ci_bench.judge.parity.verdict import beside_base, closeness
 from ci_bench.judge.policy.rules import Scope
-from ci_bench.judge.times.sequential import Rule
+from ci_bench.judge.times.sequential import SequentialRule
 from ci_bench.records import documents
 from ci_bench.records.acceptance import Acceptance
 from ci_bench.records.calibration import Calibration
@@ -45,7 +45,7 @@ def judge(
     policy: Policy,
     folder: Path | None,
     calibration: Calibration | None = None,
-    rule: Rule | None = None,
+    rule: SequentialRule | None = None,
     scope: Scope = Scope(),  # noqa: B008 - frozen
     accepted: tuple[Acceptance, ...] = (),
 ) -> Comparison:

@@ -87,7 +87,7 @@ def _make_and_measure(settings: Leasing, file: Path) -> int:
     sources = Sources(file=file, sha256=settings.sha256, commit=settings.commit)
     if not ID.fullmatch(sources.commit):
         raise BadSources(f"--commit {sources.commit}: a full commit id, as `gate --fleet` hands out")
-    maker = _Maker(settings=settings, sources=sources)
+    maker = _SidesMaker(settings=settings, sources=sources)
     with place_of(_key(sources, settings.image), depot_folder(settings.environ), maker.make) as place:
         found = opened(sources, place, settings.environ)
         words = ("lease", *benchmark_paths(settings), *maker.sides(place, found), *maker.own())
@@ -116,7 +116,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Maker:
+class _SidesMaker:
     """Runs commands of ours on the sources of a lease: as processes of this user, or caged."""
 
     settings: Leasing

@@ -10,9 +10,9 @@ from ci_bench.commands.loading import load
 from ci_bench.commands.output import tell
 from ci_bench.commands.showing import show, tell_files
 from ci_bench.errors import CannotMerge, CannotResume
-from ci_bench.fleet.merging import Pair
+from ci_bench.fleet.merging import RunPair
 from ci_bench.fleet.merging import merge as merge_pairs
-from ci_bench.judge.times.sequential import Rule, fixed, rule_of
+from ci_bench.judge.times.sequential import SequentialRule, fixed, rule_of
 from ci_bench.records import documents
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.config import RunOptions, Sampling
@@ -51,7 +51,7 @@ def _require_apart(output: Path, runs: Sequence[Path]) -> None:
         raise CannotMerge(f"--output {output}: this is the folder of a merged run; choose another one")
 
 
-def read_pair(folder: Path) -> Pair:
+def read_pair(folder: Path) -> RunPair:
     """The documents in a run's folder.
 
     Raises:
@@ -69,18 +69,18 @@ def read_pair(folder: Path) -> Pair:
             way_out = "resume it, or leave it out"
             raise CannotMerge(f"{folder}: the run was interrupted, and its progress.json is missing; {way_out}") from error
         whole = {name: min(count.get(name, 0) for count in counts) for name in counts[0]}
-    return Pair(name=str(folder), head=head, base=base, whole=whole)
+    return RunPair(name=str(folder), head=head, base=base, whole=whole)
 
 
-def rule_of_parts(options: RunOptions, merged: Results) -> Rule:
+def rule_of_parts(options: RunOptions, merged: Results) -> SequentialRule:
     """The rule for launches of several runs: with fixed sampling, one look at all of them."""
     if options.sampling is not Sampling.FIXED or not merged.parts:
         return rule_of(options)
     taken = max((len(metric.launches) for row in merged.cases for metric in row.metrics), default=1)
-    return fixed(min(max(options.launches, taken), Rule().looks[-1]))
+    return fixed(min(max(options.launches, taken), SequentialRule().looks[-1]))
 
 
-def _told(merged: Pair) -> str:
+def _told(merged: RunPair) -> str:
     slots = {part.slot for part in merged.parts}
     devices = "1 device" if len(slots) == 1 else f"{len(slots)} identical devices"
     return f"{len(merged.parts)} run(s) on {devices}"

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from ci_bench.checkouts.bases import SHORT
-from ci_bench.checkouts.paired import Pair, Place, paired_sides, reopen_sides, seal_prepared
+from ci_bench.checkouts.paired import Place, SidePair, paired_sides, reopen_sides, seal_prepared
 from ci_bench.checkouts.seals import engine_grounds, seal
 from ci_bench.checkouts.sides import Side
-from ci_bench.checkouts.worktrees import Wanted, make_trees
+from ci_bench.checkouts.worktrees import WantedTrees, make_trees
 from ci_bench.command_line.settings import Measuring
 from ci_bench.commands.config_files import config_path
 from ci_bench.commands.loading import benchmark_paths, plugins_of
@@ -33,7 +33,7 @@ from ci_bench.suites.functions.plan import must_be_imported
 
 
 @contextmanager
-def open_sides(config: Config, settings: Measuring, cases: Sequence[Case]) -> Iterator[Pair]:
+def open_sides(config: Config, settings: Measuring, cases: Sequence[Case]) -> Iterator[SidePair]:
     """Both sides, ready to be measured: those that were prepared, or new ones, which are removed in the end.
 
     Base's processes may change the paths in its tree that `cases` write to by their own options.
@@ -91,7 +91,7 @@ def plan_base_of(measurement: Measurement, settings: Measuring, sides: Sequence[
             reproduce=measurement.again,
         )
     config = measurement.config
-    wanted = Wanted(
+    wanted = WantedTrees(
         repository=settings.here,
         base=base.source.commit,
         setup=config.setup,
@@ -159,7 +159,7 @@ def place_of(settings: Measuring, scratch: Path, writes: tuple[str, ...] = ()) -
     )
 
 
-def tell_sides(pair: Pair) -> None:
+def tell_sides(pair: SidePair) -> None:
     """Print the base that was chosen, and why a side cannot be measured."""
     source = pair.base.source
     tell(f"base is {source.chosen_by}, commit {source.commit}")

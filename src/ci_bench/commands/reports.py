@@ -7,7 +7,7 @@ from ci_bench.commands.judging import Baseline, judge
 from ci_bench.commands.output import tell
 from ci_bench.errors import BadDocument
 from ci_bench.records import documents
-from ci_bench.records.comparison import BaselineMode, Comparison, Side
+from ci_bench.records.comparison import BaselineMode, ComparedSide, Comparison
 from ci_bench.records.config import Policy
 from ci_bench.records.results import Results
 
@@ -37,7 +37,7 @@ def read_report(
     return comparison, found_head, found_base
 
 
-def _side(side: Side, named: Path | None, beside: Path) -> Results | None:
+def _side(side: ComparedSide, named: Path | None, beside: Path) -> Results | None:
     """Return the results of one side: the named ones, else those next to the comparison.
 
     The latter have to be of the same run.

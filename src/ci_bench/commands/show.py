@@ -85,9 +85,9 @@ def _form_of(path: Path) -> str:
 
 def _lines(log: Log) -> list[str]:
     roles = [(Role.REFERENCE, training.AS_IT_IS), *((Role.PERTURBED, f"rounding_{number}") for number in range(1, ROUNDINGS + 1))]
-    kinds = [training.Kind(role=role, start=start, index=index) for index, (role, start) in enumerate(roles)]
+    kinds = [training.TraceKind(role=role, start=start, index=index) for index, (role, start) in enumerate(roles)]
     traces = [training.trace_of(log, "log", kind) for kind in kinds]
-    candidate = training.trace_of(log, "log", training.Kind(role=Role.CANDIDATE))
+    candidate = training.trace_of(log, "log", training.TraceKind(role=Role.CANDIDATE))
     found = numeric_finding(training.evidence(traces, candidates=()), candidate, Masks.ALIGNED)
     steps = log.ranks[0]
     norms = sum(step.grad_norm is not None for step in steps)

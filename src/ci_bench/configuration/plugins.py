@@ -28,7 +28,7 @@ from ci_bench.suites.contract import Stage, Suite
 from ci_bench.suites.functions.plan import Functions
 from ci_bench.suites.registry import find_suite
 from ci_bench.suites.shared.planning.own_code import of_modules
-from ci_bench.suites.shared.planning.planner import Answer, PlannedCase, Request
+from ci_bench.suites.shared.planning.planner import PlanAnswer, PlannedCase, PlanRequest
 
 TIMEOUT_S = 120.0
 MOST_BYTES = 16 << 20
@@ -38,7 +38,7 @@ BY_IMPORT = "ci_bench.suites.functions.importing:SUITE"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tree:
+class PlanningTree:
     """A tree whose code plans: its `folder`, and the environment, interpreter and user that its code is started with."""
 
     folder: Path
@@ -47,15 +47,15 @@ class Tree:
     user: int | None = None
 
 
-def caller_tree(folder: Path, environ: Mapping[str, str]) -> Tree:
+def caller_tree(folder: Path, environ: Mapping[str, str]) -> PlanningTree:
     """The tree that the caller is in, as head's user where sides have users."""
     users = users_of(environ)
-    return Tree(folder=folder, environ=caller_environment(folder, environ), user=users.head if users else None)
+    return PlanningTree(folder=folder, environ=caller_environment(folder, environ), user=users.head if users else None)
 
 
-def side_tree(side: Side) -> Tree:
+def side_tree(side: Side) -> PlanningTree:
     """The tree of a side that is ready to be measured."""
-    return Tree(folder=side.folder or Path(), environ=side.environ, python=side.python, user=side.user)
+    return PlanningTree(folder=side.folder or Path(), environ=side.environ, python=side.python, user=side.user)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -67,7 +67,7 @@ class TreeSuite(Suite):
 
     name: str
     target: str
-    tree: Tree
+    tree: PlanningTree
     worker: str
     preload: tuple[str, ...] = field()
     options_schema: Mapping[str, Any] = field()
@@ -75,7 +75,7 @@ class TreeSuite(Suite):
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
         """The cases of one entry. Raises `BadConfig` in the suite's own words, and `UnknownSuite` if it breaks down."""
-        found = _ask(f"plugins.{self.name}", Request(target=self.target, entry=options), self.tree)
+        found = _ask(f"plugins.{self.name}", PlanRequest(target=self.target, entry=options), self.tree)
         if found.fault is not None:
             raise BadConfig(found.fault)
         body = of_modules((self.target.partition(":")[0], self.worker), self.tree.folder)
@@ -112,11 +112,11 @@ def open_functions(folder: Path, environ: Mapping[str, str]) -> Functions:
     return functions_of(folder, lambda: caller_tree(folder, environ))
 
 
-def functions_of(folder: Path, tree: Callable[[], Tree]) -> Functions:
+def functions_of(folder: Path, tree: Callable[[], PlanningTree]) -> Functions:
     """The same, started as the `tree` says, which is asked for where something has to be imported."""
 
     def plan_by_import(options: Mapping[str, Any]) -> tuple[Case, ...]:
-        found = _ask("suites.functions", Request(target=BY_IMPORT, entry=options), tree())
+        found = _ask("suites.functions", PlanRequest(target=BY_IMPORT, entry=options), tree())
         if found.fault is not None:
             raise NothingInTree(found.fault) if found.absent else BadConfig(found.fault)
         return tuple(one.case for one in found.cases)
@@ -129,9 +129,9 @@ def finder(suites: Mapping[str, Suite]) -> Callable[[str], Suite]:
     return lambda name: suites[name] if name in suites else find_suite(name)
 
 
-def open_suite(name: str, target: str, tree: Tree) -> TreeSuite:
+def open_suite(name: str, target: str, tree: PlanningTree) -> TreeSuite:
     """One suite that a tree brings along. Raises what `open_suites` raises."""
-    about = _ask(f"plugins.{name}", Request(target=target), tree)
+    about = _ask(f"plugins.{name}", PlanRequest(target=target), tree)
     fault = _fault_of_form(about.options_schema)
     if fault is not None:
         raise UnknownSuite(f"plugins.{name}: options_schema of {target} is not a usable JSON Schema: {fault}")
@@ -179,7 +179,7 @@ def _references(value: Any) -> Iterator[str]:
         yield from (found for inner in value for found in _references(inner))
 
 
-def _ask(place: str, request: Request, tree: Tree) -> Answer:
+def _ask(place: str, request: PlanRequest, tree: PlanningTree) -> PlanAnswer:
     """Plan in a separate process. `place` is the field of the configuration that errors name."""
     with TemporaryDirectory(prefix="ci-bench-") as scratch:
         asked, answered, log = (Path(scratch) / part for part in ("asked.json", "answered.json", "log"))
@@ -200,7 +200,7 @@ def _ask(place: str, request: Request, tree: Tree) -> Answer:
             raise NoSuiteInTree(said) if _leads_nowhere(request.target, ended.tail) else UnknownSuite(said)
         try:
             with answered.open("rb") as stream:
-                return msgspec.json.decode(stream.read(MOST_BYTES), type=Answer)
+                return msgspec.json.decode(stream.read(MOST_BYTES), type=PlanAnswer)
         except (OSError, msgspec.MsgspecError, RecursionError) as error:
             raise UnknownSuite(f"{place}: {request.target} is not a suite as described in docs/plugins.md: {error}") from error
 

@@ -45,7 +45,7 @@ NOISY = 0.03
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class MachineFinding:
     """One thing looked at. `usable` is False when nothing can be measured; `advice` says what to do, empty if nothing."""
 
     name: str
@@ -62,7 +62,7 @@ def require_engine() -> None:
         raise EngineMissing(message)
 
 
-def examine(environ: Mapping[str, str]) -> tuple[Finding, ...]:
+def examine(environ: Mapping[str, str]) -> tuple[MachineFinding, ...]:
     """Look at everything a run depends on."""
     return (*_packages(), *_machine(), *_compilers(environ), *_torch(environ))
 
@@ -86,17 +86,19 @@ def noise_floor(base: Results, head: Results) -> NoiseFloor | None:
     return sorted(floors, key=lambda one: one.spread)[len(floors) // 2] if floors else None
 
 
-def noise(base: Results, head: Results) -> Finding:
+def noise(base: Results, head: Results) -> MachineFinding:
     """The noise floor of this machine in words."""
     floor = noise_floor(base, head)
     if floor is None:
-        return Finding(name="noise", found="could not be measured", advice="run `ci-bench doctor` again on a quieter machine")
+        return MachineFinding(
+            name="noise", found="could not be measured", advice="run `ci-bench doctor` again on a quieter machine"
+        )
     noisy = "other work is running, or clocks change: measure on a quieter machine" if floor.spread > NOISY else ""
     told = f"a gate with {NOISE_OUTLOOK} launches would detect changes of about {percent(floor.resolvable)}"
-    return Finding(name="noise", found=f"{percent(floor.spread)} between launches of the same code; {told}", advice=noisy)
+    return MachineFinding(name="noise", found=f"{percent(floor.spread)} between launches of the same code; {told}", advice=noisy)
 
 
-def render(findings: tuple[Finding, ...], console: "Console") -> None:
+def render(findings: tuple[MachineFinding, ...], console: "Console") -> None:
     """Print the findings, and then what to do."""
     from rich.table import Table
     from rich.text import Text
@@ -112,23 +114,23 @@ def render(findings: tuple[Finding, ...], console: "Console") -> None:
     console.print("This machine can measure." if usable else "This machine cannot measure yet; fix the items marked →.")
 
 
-def _packages() -> Iterator[Finding]:
-    yield Finding(name="python", found=f"{sys.version.split()[0]} at {sys.executable}")
+def _packages() -> Iterator[MachineFinding]:
+    yield MachineFinding(name="python", found=f"{sys.version.split()[0]} at {sys.executable}")
     for name, least in PACKAGES.items():
         found = _version(name)
         if found is None:
-            yield Finding(name=name, found="not installed", advice=INSTALL, usable=False)
+            yield MachineFinding(name=name, found="not installed", advice=INSTALL, usable=False)
         elif _release(found) < least:
             wanted = ".".join(map(str, least))
-            yield Finding(name=name, found=found, advice=f"needs {wanted} or newer: {INSTALL} --upgrade", usable=False)
+            yield MachineFinding(name=name, found=found, advice=f"needs {wanted} or newer: {INSTALL} --upgrade", usable=False)
         else:
-            yield Finding(name=name, found=found)
+            yield MachineFinding(name=name, found=found)
 
 
-def _machine() -> Iterator[Finding]:
+def _machine() -> Iterator[MachineFinding]:
     cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
     busy = load > BUSY_SHARE * cores
-    yield Finding(
+    yield MachineFinding(
         name="cpu",
         found=f"{cores} cores, load {load:.2f}",
         advice="other work is running: timings will be noisy; stop it, or measure on a quiet machine" if busy else "",
@@ -136,14 +138,14 @@ def _machine() -> Iterator[Finding]:
     yield _addresses()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     small = "less than 4 GiB: the embedded suites may run out of memory" if memory < MIN_MEMORY_BYTES else ""
-    yield Finding(name="memory", found=f"{memory / 2**30:.1f} GiB", advice=small)
+    yield MachineFinding(name="memory", found=f"{memory / 2**30:.1f} GiB", advice=small)
     with make_folder() as folder:
         free = shutil.disk_usage(folder).free
         full = f"less than 5 GiB free at {Path(folder).parent}: set TMPDIR to a larger disk" if free < MIN_FREE_BYTES else ""
-        yield Finding(name="scratch", found=f"{free / 2**30:.1f} GiB free at {Path(folder).parent}", advice=full)
+        yield MachineFinding(name="scratch", found=f"{free / 2**30:.1f} GiB free at {Path(folder).parent}", advice=full)
 
 
-def _addresses() -> Finding:
+def _addresses() -> MachineFinding:
     """Report whether both sides of a launch can use the same addresses.
 
     If not, a gate takes more launches, and is equally correct.
@@ -151,24 +153,24 @@ def _addresses() -> Finding:
     with started_alike() as usual:
         pass
     if usual is not None:
-        return Finding(name="addresses", found="the same for base and head")
+        return MachineFinding(name="addresses", found="the same for base and head")
     refused = (
         "different for each side: personality(ADDR_NO_RANDOMIZE) is refused, for example by docker's default seccomp profile"
     )
     advice = "launches vary more than necessary; docs/runner.md has the rule that allows it"
-    return Finding(name="addresses", found=refused, advice=advice)
+    return MachineFinding(name="addresses", found=refused, advice=advice)
 
 
-def _compilers(environ: Mapping[str, str]) -> Iterator[Finding]:
+def _compilers(environ: Mapping[str, str]) -> Iterator[MachineFinding]:
     compiler = environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
     advice = "" if compiler else "inductor needs a C++ compiler: apt-get install g++ (or set CXX)"
-    yield Finding(name="c++ compiler", found=str(compiler or "none"), advice=advice)
+    yield MachineFinding(name="c++ compiler", found=str(compiler or "none"), advice=advice)
     header = Path(sysconfig.get_path("include")) / "Python.h"
     missing = "" if header.exists() else "inductor and triton need Python's headers: apt-get install python3-dev"
-    yield Finding(name="python headers", found=str(header) if header.exists() else "none", advice=missing)
+    yield MachineFinding(name="python headers", found=str(header) if header.exists() else "none", advice=missing)
 
 
-def _torch(environ: Mapping[str, str]) -> Iterator[Finding]:
+def _torch(environ: Mapping[str, str]) -> Iterator[MachineFinding]:
     """Report torch's view of the machine, from a worker."""
     if _version("torch") is None:
         return
@@ -176,27 +178,29 @@ def _torch(environ: Mapping[str, str]) -> Iterator[Finding]:
         try:
             identity = _probe(environ, Path(folder))
         except MeasuringFailed as error:
-            yield Finding(name="worker", found="did not start", advice=str(error), usable=False)
+            yield MachineFinding(name="worker", found="did not start", advice=str(error), usable=False)
             return
-    yield Finding(name="worker", found=f"torch {identity.get('torch')} starts, {identity.get('threads')} threads")
+    yield MachineFinding(name="worker", found=f"torch {identity.get('torch')} starts, {identity.get('threads')} threads")
     yield _gpu(identity) if identity.get("device") == "cuda" else _no_gpu(identity)
     yield from _switches(identity)
 
 
-def _switches(identity: Mapping[str, Fact]) -> Iterator[Finding]:
+def _switches(identity: Mapping[str, Fact]) -> Iterator[MachineFinding]:
     """List the variables that change numbers or times, if any is set."""
     values = {name.removeprefix(SWITCH): value for name, value in identity.items() if name.startswith(SWITCH)}
     if values:
         advice = "they change numbers or times, and runs with other values are not comparable; unset those that are not intended"
-        yield Finding(name="variables", found=", ".join(f"{name}={value}" for name, value in values.items()), advice=advice)
+        yield MachineFinding(
+            name="variables", found=", ".join(f"{name}={value}" for name, value in values.items()), advice=advice
+        )
 
 
-def _gpu(identity: Mapping[str, Fact]) -> Finding:
+def _gpu(identity: Mapping[str, Fact]) -> MachineFinding:
     memory, vendor = identity.get("gpu_memory_bytes"), vendors.built_for(identity)
     size = f", {int(memory) / 2**30:.0f} GiB" if memory else ""
     toolkit = f", {vendor.toolkit} {identity[vendor.torch_build]}" if vendor else ""
     found = f"{identity.get('gpu')}{size}, driver {identity.get('driver')}{toolkit}{_gpu_settings(identity)}"
-    return Finding(name="gpu", found=found, advice="; ".join((*_exclusive(), *_loaded_each_time())))
+    return MachineFinding(name="gpu", found=found, advice="; ".join((*_exclusive(), *_loaded_each_time())))
 
 
 def _gpu_settings(identity: Mapping[str, Fact]) -> str:
@@ -233,7 +237,7 @@ def _exclusive() -> Iterator[str]:
                 yield f"{card.name or card.uuid} is in {card.exclusive}: {cost}; `{cards.vendor.sharing}` lets both stay on it"
 
 
-def _no_gpu(identity: Mapping[str, Fact]) -> Finding:
+def _no_gpu(identity: Mapping[str, Fact]) -> MachineFinding:
     """Report a driver that torch cannot use, if present.
 
     It looks for the driver that torch was built for.
@@ -250,7 +254,7 @@ def _no_gpu(identity: Mapping[str, Fact]) -> Finding:
         )
     else:
         advice = ""
-    return Finding(name="gpu", found="none; measuring runs on the CPU", advice=advice)
+    return MachineFinding(name="gpu", found="none; measuring runs on the CPU", advice=advice)
 
 
 def _probe(environ: Mapping[str, str], folder: Path) -> Mapping[str, Fact]:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from ci_bench import __version__
 from ci_bench.judge.compare import compare
-from ci_bench.judge.times.sequential import Rule as SequentialRule
-from ci_bench.judge.times.sequential import fixed
+from ci_bench.judge.times.sequential import SequentialRule, fixed
 from ci_bench.records.comparison import BaselineMode, Comparison, Pair, Verdict
 from ci_bench.records.config import Config, Policy, Rule, RunOptions, Sampling, SuiteEntry
 from ci_bench.records.metrics import STEP_TIME
@@ -37,7 +36,7 @@ POLICY = Policy(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class SelftestAnswer:
     """One question to the gate, whether its answer was right, and what it said."""
 
     question: str
@@ -66,7 +65,7 @@ def rule() -> SequentialRule:
     return fixed(LAUNCHES)
 
 
-def examine(base: Results, head: Results) -> Iterator[Answer]:
+def examine(base: Results, head: Results) -> Iterator[SelftestAnswer]:
     """Test the gate with a case that did not change, a missing one and every injected fault.
 
     `base` and `head` are results of `selftest_config`, in turns, with `FAULTS` injected into head.
@@ -95,28 +94,30 @@ def _compare(base: Results, head: Results) -> Comparison:
     )
 
 
-def _clean(comparison: Comparison) -> Answer:
-    return Answer(
+def _clean(comparison: Comparison) -> SelftestAnswer:
+    return SelftestAnswer(
         question="a case that did not change passes", right=comparison.judgement.met, said=comparison.judgement.headline
     )
 
 
-def _missing(comparison: Comparison) -> Answer:
+def _missing(comparison: Comparison) -> SelftestAnswer:
     found = [finding.message for finding in comparison.judgement.findings if finding.rule is Rule.CASE_REMOVED]
     right = bool(found) and not comparison.judgement.met
-    return Answer(question="a missing case is caught", right=right, said=found[0] if found else comparison.judgement.headline)
+    return SelftestAnswer(
+        question="a missing case is caught", right=right, said=found[0] if found else comparison.judgement.headline
+    )
 
 
-def _caught(what: str, comparison: Comparison, concerns: Callable[[Pair], bool]) -> Answer:
+def _caught(what: str, comparison: Comparison, concerns: Callable[[Pair], bool]) -> SelftestAnswer:
     worse = [pair for case in comparison.cases for pair in case.pairs if pair.verdict is Verdict.REGRESSED and concerns(pair)]
     named = any(finding.rule is Rule.REGRESSED for finding in comparison.judgement.findings)
     right = bool(worse) and named and not comparison.judgement.met
     said = f"{worse[0].arm} {worse[0].metric}: {worse[0].reason}" if worse else comparison.judgement.headline
-    return Answer(question=f"{what} is caught", right=right, said=said)
+    return SelftestAnswer(question=f"{what} is caught", right=right, said=said)
 
 
-def _parity(comparison: Comparison) -> Answer:
+def _parity(comparison: Comparison) -> SelftestAnswer:
     found = [finding.message for finding in comparison.judgement.findings if finding.rule is Rule.PARITY_BROKEN]
     right = bool(found) and not comparison.judgement.met
     said = found[0] if found else comparison.judgement.headline
-    return Answer(question="an injected loss defect is caught", right=right, said=said)
+    return SelftestAnswer(question="an injected loss defect is caught", right=right, said=said)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from ci_bench.errors import CannotPlace
 from ci_bench.fleet.packing import expectations, pack
-from ci_bench.fleet.protocol import EVERY, Ended, Engine, Lease, Order, Slot
+from ci_bench.fleet.protocol import EVERY, EndedLease, Engine, FleetLease, LeaseOrder, Slot
 from ci_bench.records.results import Loss
 
 WINDOW = 32
@@ -94,23 +94,23 @@ class Standing:
 class Journal(Protocol):
     """A log of events, written before anything follows from them, so a run can be resumed."""
 
-    def begun(self, order: Order) -> None:
+    def begun(self, order: LeaseOrder) -> None:
         """Record that an attempt was handed out."""
 
-    def delivered(self, ended: Ended) -> None:
+    def delivered(self, ended: EndedLease) -> None:
         """Record that an attempt's documents count."""
 
     def lost(self, loss: Loss, took_s: float) -> None:
         """Record a lost attempt, with the seconds of its slot."""
 
 
-class Watch(Protocol):
+class LeaseWatch(Protocol):
     """Detects slots whose measurements deviate from their peers'."""
 
     def off(self, slot: str) -> str:
         """Return why a slot is to be set aside; empty if it is not."""
 
-    def withdraw(self, slot: str, delivered: Sequence[Ended]) -> None:
+    def withdraw(self, slot: str, delivered: Sequence[EndedLease]) -> None:
         """Discard all results of a slot."""
 
 
@@ -119,13 +119,13 @@ StillOpen = Callable[[int], Collection[str]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class LeaseOutcome:
     """The result of a run.
 
     Attempts that count, lost ones, why cases (by id) were given up, slots set aside.
     """
 
-    delivered: tuple[Ended, ...]
+    delivered: tuple[EndedLease, ...]
     losses: tuple[Loss, ...]
     given_up: Mapping[str, str]
     device_s: float
@@ -147,24 +147,24 @@ class Coordinator:
     engine: Engine
     looks: Sequence[int]
     still_open: StillOpen
-    accept: Callable[[Ended], None]
+    accept: Callable[[EndedLease], None]
     journal: Journal
     clock: Callable[[], float]
     limits: Limits = field(default_factory=Limits)
     known_s: Mapping[str, float] = field(default_factory=dict)
     start_s: float = 0.0
-    watch: Watch | None = None
+    watch: LeaseWatch | None = None
     observe: Callable[[Standing], None] = lambda _: None
     drained: Callable[[], Collection[str]] = frozenset
-    delivered: list[Ended] = field(default_factory=list)
+    delivered: list[EndedLease] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     given_up: dict[str, str] = field(default_factory=dict)
     aside: dict[str, str] = field(default_factory=dict)
     device_s: float = 0.0
     _began_s: float = 0.0
     _next: int = 0
-    _waiting: deque[Lease] = field(default_factory=deque)
-    _out: dict[int, Order] = field(default_factory=dict)
+    _waiting: deque[FleetLease] = field(default_factory=deque)
+    _out: dict[int, LeaseOrder] = field(default_factory=dict)
     _since_s: dict[int, float] = field(default_factory=dict)
     _busy: dict[str, int] = field(default_factory=dict)
     _attempts: dict[int, int] = field(default_factory=dict)
@@ -174,7 +174,7 @@ class Coordinator:
     _left: Collection[str] = frozenset()
     _open: int = 0
 
-    def run(self, cases: Sequence[str], *, earlier: "Earlier | None" = None) -> Outcome:
+    def run(self, cases: Sequence[str], *, earlier: "EarlierLeases | None" = None) -> LeaseOutcome:
         """Measure all cases, look by look, until none is open or a limit is reached.
 
         Raises:
@@ -194,7 +194,7 @@ class Coordinator:
             open_cases = [name for name in open_cases if name in wanted]
             if not open_cases or self._over_budget() or EVERY in self._left:
                 break
-        return Outcome(
+        return LeaseOutcome(
             delivered=tuple(self.delivered),
             losses=tuple(self.losses),
             given_up=dict(self.given_up),
@@ -213,7 +213,7 @@ class Coordinator:
     def _fits(self, slot: Slot) -> bool:
         return all(slot.labels.get(name) == value for name, value in self.limits.needs.items())
 
-    def _take_up(self, earlier: "Earlier") -> None:
+    def _take_up(self, earlier: "EarlierLeases") -> None:
         """Restore an interrupted run; attempts that were still out are lost, and retried."""
         self.losses.extend(earlier.losses)
         for order in earlier.out:
@@ -287,7 +287,7 @@ class Coordinator:
     def _over_budget(self, *, planned_s: float = 0.0) -> str:
         return self.limits.spent(wall_s=self.clock() - self._began_s, device_s=self.device_s, planned_s=planned_s)
 
-    def _expected_s(self, lease: Lease) -> float:
+    def _expected_s(self, lease: FleetLease) -> float:
         """Return how long it took earlier.
 
         Unmeasured cases are expected to take no time, as in any budget.
@@ -307,14 +307,14 @@ class Coordinator:
                     continue
                 planned_s += self._expected_s(lease)
                 attempt = self._attempts.get(lease.number, 0) + 1
-                order = Order(lease=lease, attempt=attempt, slot=slot.name)
+                order = LeaseOrder(lease=lease, attempt=attempt, slot=slot.name)
                 self._attempts[lease.number] = attempt
                 self._out[lease.number], self._busy[slot.name] = order, lease.number
                 self._since_s[lease.number] = self.clock()
                 self.journal.begun(order)
                 self.engine.submit(order)
 
-    def _choose(self, slot: str, planned_s: float) -> Lease | None:
+    def _choose(self, slot: str, planned_s: float) -> FleetLease | None:
         """Return the next affordable lease with the fewest cases that this slot measured before.
 
         The longest of those; `None` if the budget holds none, in addition to the `planned_s`
@@ -341,7 +341,7 @@ class Coordinator:
         """Return whether a usable slot exists besides these."""
         return any(self._usable(slot) for slot in self.engine.slots() if slot.name not in names)
 
-    def _take(self, ended: Ended) -> None:
+    def _take(self, ended: EndedLease) -> None:
         """Take an ended attempt; one that is not out any more comes too late, and is ignored."""
         order = self._out.get(ended.order.lease.number)
         if order is None or (order.attempt, order.slot) != (ended.order.attempt, ended.order.slot):
@@ -382,10 +382,10 @@ class Coordinator:
             self._note(ended.order, self.aside[slot], ended.ended_s - ended.began_s)
             self._waiting.append(ended.order.lease)
 
-    def _remember(self, ended: Ended) -> None:
+    def _remember(self, ended: EndedLease) -> None:
         self._seen.setdefault(ended.order.slot, set()).update(ended.order.lease.cases)
 
-    def _free(self, order: Order) -> None:
+    def _free(self, order: LeaseOrder) -> None:
         del self._out[order.lease.number]
         self._busy.pop(order.slot, None)
 
@@ -401,7 +401,7 @@ class Coordinator:
             self.aside[order.slot] = f"no answer for {self.limits.lease_s:g} s"
             self._lose(order, self.aside[order.slot])
 
-    def _lose(self, order: Order, reason: str, took_s: float = 0.0) -> None:
+    def _lose(self, order: LeaseOrder, reason: str, took_s: float = 0.0) -> None:
         """Record the loss, and retry elsewhere unless it was the last attempt.
 
         A slot that loses every lease is set aside.
@@ -417,7 +417,7 @@ class Coordinator:
         words = f"lost {order.attempt} time(s), at last on {order.slot}: {reason}"
         self.given_up.update(dict.fromkeys(order.lease.cases, words[:MAX_REASON]))
 
-    def _note(self, order: Order, reason: str, took_s: float = 0.0) -> None:
+    def _note(self, order: LeaseOrder, reason: str, took_s: float = 0.0) -> None:
         loss = Loss(lease=order.lease.number, attempt=order.attempt, slot=order.slot, reason=reason[:MAX_REASON])
         self.journal.lost(loss, took_s)
         self.losses.append(loss)
@@ -448,20 +448,20 @@ class Coordinator:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Earlier:
+class EarlierLeases:
     """A journal's record of an interrupted run.
 
     Counted and lost attempts, those still out, and the next lease's number. `lost_s` is the slots'
     time of attempts that do not count.
     """
 
-    delivered: Sequence[Ended]
+    delivered: Sequence[EndedLease]
     losses: Sequence[Loss]
-    out: Sequence[Order]
+    out: Sequence[LeaseOrder]
     next_number: int
     lost_s: float = 0.0
 
-    def without(self, unsound: Iterable[Ended]) -> "Earlier":
+    def without(self, unsound: Iterable[EndedLease]) -> "EarlierLeases":
         """Return it without unreadable deliveries: they are out again."""
         gone = {ended.order for ended in unsound}
         kept = [ended for ended in self.delivered if ended.order not in gone]

@@ -54,7 +54,7 @@ Series = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reading:
+class SlotReading:
     """One series of a case in one launch, as logarithms: the median time (of seconds), and the relative spread of samples.
 
     The spread is the mean absolute deviation from the median; `None` if all samples are alike, as
@@ -65,7 +65,7 @@ class Reading:
     spread: float | None
 
 
-Readings = Mapping[str, Mapping[Series, Reading]]
+Readings = Mapping[str, Mapping[Series, SlotReading]]
 """A lease's measurements of base, by case."""
 
 
@@ -75,7 +75,7 @@ def readings(base: Results) -> Readings:
     return {case: series for case, series in found.items() if series}
 
 
-def _series(row: CaseResult) -> Iterable[tuple[Series, Reading]]:
+def _series(row: CaseResult) -> Iterable[tuple[Series, SlotReading]]:
     for metric in row.metrics:
         if metric.unit is Unit.SECONDS:
             for launch in metric.launches:
@@ -83,10 +83,10 @@ def _series(row: CaseResult) -> Iterable[tuple[Series, Reading]]:
                     yield (metric.name, metric.arm), _reading(launch.values)
 
 
-def _reading(values: Sequence[float]) -> Reading:
+def _reading(values: Sequence[float]) -> SlotReading:
     middle = median(values)
     spread = fmean(abs(value - middle) for value in values) / middle
-    return Reading(time=log(middle), spread=log(spread) if spread > 0 else None)
+    return SlotReading(time=log(middle), spread=log(spread) if spread > 0 else None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,7 +104,7 @@ class Health:
     """The measurements of each slot so far, by slot and by case."""
 
     _recent: dict[str, deque[Readings]] = field(default_factory=dict)
-    _by_case: dict[str, dict[str, list[Mapping[Series, Reading]]]] = field(default_factory=dict)
+    _by_case: dict[str, dict[str, list[Mapping[Series, SlotReading]]]] = field(default_factory=dict)
 
     def note(self, slot: str, lease: Readings) -> None:
         """A lease that counts."""
@@ -152,7 +152,7 @@ class Health:
 
     def _against_peers(self, slot: str, leases: Sequence[Readings], what: str) -> dict[str, dict[str, float]]:
         """By case and peer, how far the slot is from the peer (a difference of logarithms)."""
-        taken: dict[str, list[Mapping[Series, Reading]]] = defaultdict(list)
+        taken: dict[str, list[Mapping[Series, SlotReading]]] = defaultdict(list)
         for lease in leases:
             for case, series in lease.items():
                 taken[case].append(series)
@@ -165,7 +165,7 @@ class Health:
         return found
 
 
-def _mean(launches: Sequence[Mapping[Series, Reading]], what: str) -> dict[Series, float]:
+def _mean(launches: Sequence[Mapping[Series, SlotReading]], what: str) -> dict[Series, float]:
     values: dict[Series, list[float]] = defaultdict(list)
     for launch in launches:
         for key, reading in launch.items():

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ci_bench.errors import BadInput, CannotResume, CannotWrite
-from ci_bench.fleet.coordinator import Earlier
-from ci_bench.fleet.protocol import Ended, Lease, Order
+from ci_bench.fleet.coordinator import EarlierLeases
+from ci_bench.fleet.protocol import EndedLease, FleetLease, LeaseOrder
 from ci_bench.records.results import Loss
 
 MAX_BYTES = 500_000_000
@@ -77,11 +77,11 @@ class FileJournal:
             raise CannotWrite(f"{error.filename or self.file}: cannot be written: {error.strerror or error}") from error
         self._write({"event": "run", "id": run, "at": started_at})
 
-    def begun(self, order: Order) -> None:
+    def begun(self, order: LeaseOrder) -> None:
         """Record that an attempt was handed out."""
         self._write({"event": "begun", **_order(order)})
 
-    def delivered(self, ended: Ended) -> None:
+    def delivered(self, ended: EndedLease) -> None:
         """Record that an attempt's documents count."""
         self._write({"event": "delivered", **_order(ended.order), "began_s": ended.began_s, "ended_s": ended.ended_s})
 
@@ -93,7 +93,7 @@ class FileJournal:
         said = {"lease": loss.lease, "attempt": loss.attempt, "slot": loss.slot, "reason": loss.reason, "took_s": took_s}
         self._write({"event": "lost", **said})
 
-    def folder(self, order: Order) -> Path:
+    def folder(self, order: LeaseOrder) -> Path:
         """Return the folder of an attempt's documents."""
         return self.leases / f"{order.lease.number}-{order.attempt}"
 
@@ -146,7 +146,7 @@ class FileJournal:
         except OSError as error:
             raise CannotWrite(f"{self.file}: cannot be written: {error.strerror or error}") from error
 
-    def read(self) -> tuple[str, str, Earlier]:
+    def read(self) -> tuple[str, str, EarlierLeases]:
         """Return the run's id, its start, and its results.
 
         A last line that was cut off never happened.
@@ -163,9 +163,9 @@ class FileJournal:
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise CannotResume(f"{self.file}: cannot be read ({type(error).__name__}){_ANEW}") from error
 
-    def _earlier(self, events: list[dict[str, Any]]) -> Earlier:
-        out: dict[tuple[int, int], Order] = {}
-        delivered: dict[tuple[int, int], Ended] = {}
+    def _earlier(self, events: list[dict[str, Any]]) -> EarlierLeases:
+        out: dict[tuple[int, int], LeaseOrder] = {}
+        delivered: dict[tuple[int, int], EndedLease] = {}
         losses: list[Loss] = []
         number, lost_s = -1, 0.0
         for event in events:
@@ -177,18 +177,18 @@ class FileJournal:
                 case "delivered":
                     order = out.pop(key)
                     began_s, ended_s = float(event["began_s"]), float(event["ended_s"])
-                    delivered[key] = Ended(order=order, began_s=began_s, ended_s=ended_s, folder=self.folder(order))
+                    delivered[key] = EndedLease(order=order, began_s=began_s, ended_s=ended_s, folder=self.folder(order))
                 case "lost":
                     out.pop(key, None)
                     delivered.pop(key, None)
                     lost_s += float(event.get("took_s", 0.0))
                     losses.append(Loss(lease=key[0], attempt=key[1], slot=str(event["slot"]), reason=str(event["reason"])))
-        return Earlier(
+        return EarlierLeases(
             delivered=[*delivered.values()], losses=losses, out=list(out.values()), next_number=number + 1, lost_s=lost_s
         )
 
 
-def _order(order: Order) -> dict[str, Any]:
+def _order(order: LeaseOrder) -> dict[str, Any]:
     lease = order.lease
     return {
         "lease": lease.number,
@@ -201,12 +201,12 @@ def _order(order: Order) -> dict[str, Any]:
     }
 
 
-def _read_order(event: dict[str, Any]) -> Order:
-    lease = Lease(
+def _read_order(event: dict[str, Any]) -> LeaseOrder:
+    lease = FleetLease(
         number=int(event["lease"]),
         cases=tuple(map(str, event["cases"])),
         first=int(event["first"]),
         launches=int(event["launches"]),
         expected_s=float(event["expected_s"]),
     )
-    return Order(lease=lease, attempt=int(event["attempt"]), slot=str(event["slot"]))
+    return LeaseOrder(lease=lease, attempt=int(event["attempt"]), slot=str(event["slot"]))

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ci_bench.fleet.protocol import Ended, Order, Slot
+from ci_bench.fleet.protocol import EndedLease, LeaseOrder, Slot
 
 LOG = "lease.log"
 DOCUMENTS = ("results.json", "base/results.json")
@@ -20,13 +20,13 @@ TAIL = 600
 _PAUSE_S = 0.05
 _GRACE_S = 10.0
 
-Command = Callable[[Order, Path], Sequence[str]]
+Command = Callable[[LeaseOrder, Path], Sequence[str]]
 """The command that measures an attempt, and leaves its documents in a folder."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Running:
-    order: Order
+    order: LeaseOrder
     process: "subprocess.Popen[bytes]"
     folder: Path
     began_s: float
@@ -41,17 +41,17 @@ class LocalEngine:
 
     devices: Sequence[str]
     command: Command
-    folder: Callable[[Order], Path]
+    folder: Callable[[LeaseOrder], Path]
     environ: Mapping[str, str]
     here: Path
     _running: dict[str, _Running] = field(default_factory=dict)
-    _failed: list[Ended] = field(default_factory=list)
+    _failed: list[EndedLease] = field(default_factory=list)
 
     def slots(self) -> Sequence[Slot]:
         """The devices of this machine."""
         return [Slot(name=device) for device in self.devices]
 
-    def submit(self, order: Order) -> None:
+    def submit(self, order: LeaseOrder) -> None:
         """Start the process; it leads its own group, so all its children can be ended."""
         folder = self.folder(order)
         began_s = time.monotonic()
@@ -69,12 +69,12 @@ class LocalEngine:
                 )
         except OSError as error:
             self._failed.append(
-                Ended(order=order, began_s=began_s, ended_s=time.monotonic(), reason=error.strerror or str(error))
+                EndedLease(order=order, began_s=began_s, ended_s=time.monotonic(), reason=error.strerror or str(error))
             )
             return
         self._running[order.slot] = _Running(order=order, process=process, folder=folder, began_s=began_s)
 
-    def finished(self, timeout_s: float) -> Sequence[Ended]:
+    def finished(self, timeout_s: float) -> Sequence[EndedLease]:
         """Return attempts whose process has ended."""
         until = time.monotonic() + timeout_s
         while True:
@@ -99,13 +99,13 @@ class LocalEngine:
         self._running.clear()
 
 
-def _ended(running: _Running) -> Ended:
+def _ended(running: _Running) -> EndedLease:
     """Return the result of a process.
 
     It does not decide if the documents may count: a case that failed is a result, too.
     """
     there = (running.folder / "results.json").exists()
-    return Ended(
+    return EndedLease(
         order=running.order,
         began_s=running.began_s,
         ended_s=time.monotonic(),

@@ -26,9 +26,9 @@ from ci_bench.records.results import (
     Loss,
     Metric,
     Origin,
-    Part,
     Results,
     Run,
+    RunPart,
     RunState,
     SideName,
     Status,
@@ -56,7 +56,7 @@ One that was not started on some has the status of the rest.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pair:
+class RunPair:
     """Documents of one run: head's, and base's if it was measured too.
 
     `name` is for messages.
@@ -75,14 +75,14 @@ class Pair:
         return (self.head,) if self.base is None else (self.head, self.base)
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[RunPart, ...]:
         """The runs that it is of: its own, or those that it was merged of."""
         return self.head.parts or (part_of(self.head),)
 
 
-def part_of(results: Results) -> Part:
+def part_of(results: Results) -> RunPart:
     """A run as a part of a merged document."""
-    return Part(
+    return RunPart(
         run=results.run,
         slot=slot_of(results.environment, results.run),
         condition=results.environment.condition,
@@ -98,7 +98,7 @@ def slot_of(environment: Environment, run: Run) -> str:
     return f"run:{run.id}"
 
 
-def merge(given: Iterable[Pair], *, losses: tuple[Loss, ...] = ()) -> Pair:
+def merge(given: Iterable[RunPair], *, losses: tuple[Loss, ...] = ()) -> RunPair:
     """The documents of all runs as those of one. A run that is given twice counts once; a single run stays as it is.
 
     Cases keep the order of the first run by its start. A case's launches keep their numbers unless
@@ -126,11 +126,11 @@ def _refuse(faults: Sequence[str]) -> None:
         raise CannotMerge("these runs cannot be merged:\n" + "\n".join(faults[:SHOWN]) + more)
 
 
-def _order(pair: Pair) -> tuple[str, str, int, str]:
+def _order(pair: RunPair) -> tuple[str, str, int, str]:
     return pair.head.run.started_at, pair.head.run.id, -len(pair.parts), pair.name
 
 
-def _cut(pair: Pair) -> Pair:
+def _cut(pair: RunPair) -> RunPair:
     """Keep only complete launches of an interrupted run: the last one may lack samples."""
     if pair.whole is None:
         return pair
@@ -153,7 +153,7 @@ def _cut_row(row: CaseResult, launches: int) -> CaseResult:
     )
 
 
-def own_faults(pair: Pair) -> Iterator[str]:
+def own_faults(pair: RunPair) -> Iterator[str]:
     """Yield contradictions between the two documents of one run."""
     head, base = pair.head, pair.base
     if base is None:
@@ -166,7 +166,7 @@ def own_faults(pair: Pair) -> Iterator[str]:
         yield f"{pair.name}: base and head were measured on different machines: {changed}"
 
 
-def differences(first: Pair, other: Pair) -> Iterator[str]:
+def differences(first: RunPair, other: RunPair) -> Iterator[str]:
     """Explain why a run differs from the first in plan, code or kind of machine."""
     where = f"{other.name} and {first.name}"
     if (first.base is None) != (other.base is None):
@@ -217,7 +217,7 @@ def _other_plan(one: Results, two: Results) -> Iterator[str]:
         yield f"{len(changed)} case(s) are planned with other options, {min(changed)} first"
 
 
-def _first_attempts(pairs: Sequence[Pair]) -> list[Pair]:
+def _first_attempts(pairs: Sequence[RunPair]) -> list[RunPair]:
     """Select one run for each lease: the earliest complete attempt.
 
     Lost attempts that arrive late are ignored.
@@ -235,7 +235,7 @@ def _first_attempts(pairs: Sequence[Pair]) -> list[Pair]:
     return [pair for pair in pairs if all(part.run.lease is None or part.run.id in kept for part in pair.parts)]
 
 
-def _distinct(pairs: Sequence[Pair]) -> list[Pair]:
+def _distinct(pairs: Sequence[RunPair]) -> list[RunPair]:
     """Each launch once: a pair whose launches another has, too, is left out.
 
     Raises:
@@ -265,18 +265,18 @@ def _distinct(pairs: Sequence[Pair]) -> list[Pair]:
     return [pairs[place] for place in sorted(kept)]
 
 
-def _is_cut(pair: Pair) -> bool:
+def _is_cut(pair: RunPair) -> bool:
     return pair.head.run.state is not RunState.COMPLETE
 
 
-def _require_same(one: Pair, two: Pair) -> None:
+def _require_same(one: RunPair, two: RunPair) -> None:
     """Two documents of one run that came to its end say the same. Raises `CannotMerge`."""
     whole = not _is_cut(one) and not _is_cut(two) and len(one.parts) == len(two.parts)
     if whole and (one.head, one.base) != (two.head, two.base):
         raise CannotMerge(f"{one.name} and {two.name} are of the same run, {one.head.run.id}, and differ")
 
 
-def _digests(pair: Pair) -> dict[Key, str]:
+def _digests(pair: RunPair) -> dict[Key, str]:
     """Return digests of each launch of a pair, over both sides."""
     found: dict[Key, list[str]] = defaultdict(list)
     for side, results in enumerate(pair.sides):
@@ -290,7 +290,7 @@ def _digests(pair: Pair) -> dict[Key, str]:
     return {key: hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest() for key, lines in found.items()}
 
 
-def _joined(pairs: Sequence[Pair], losses: tuple[Loss, ...]) -> Pair:
+def _joined(pairs: Sequence[RunPair], losses: tuple[Loss, ...]) -> RunPair:
     parts = tuple(chain.from_iterable(pair.parts for pair in pairs))
     rows = {name: _joined_rows(holders) for name, holders in _holders(pairs).items()}
     gone = {row.case.id: row for pair in pairs if pair.base is not None for row in pair.base.cases if row.case.id not in rows}
@@ -311,10 +311,10 @@ def _joined(pairs: Sequence[Pair], losses: tuple[Loss, ...]) -> Pair:
                 losses=tuple(dict.fromkeys(chain(*(results.losses for results in own), losses))),
             )
         )
-    return Pair(name="merged", head=sides[0], base=sides[1] if len(sides) > 1 else None)
+    return RunPair(name="merged", head=sides[0], base=sides[1] if len(sides) > 1 else None)
 
 
-def _holders(pairs: Sequence[Pair]) -> "dict[str, list[_Holder]]":
+def _holders(pairs: Sequence[RunPair]) -> "dict[str, list[_Holder]]":
     """Return the pairs that have each case of head's, by id.
 
     Cases are in the order of the first pair that has them.
@@ -331,7 +331,7 @@ def _holders(pairs: Sequence[Pair]) -> "dict[str, list[_Holder]]":
     return found
 
 
-def _run_of(pairs: Sequence[Pair], parts: Sequence[Part]) -> Run:
+def _run_of(pairs: Sequence[RunPair], parts: Sequence[RunPart]) -> Run:
     """A run that stands for all: the first to the last moment, complete where all are, under an id that follows from theirs."""
     ends = [part.run.finished_at for part in parts]
     digest = hashlib.sha256("\n".join(sorted(part.run.id for part in parts)).encode()).hexdigest()
@@ -376,7 +376,7 @@ class _Holder:
     place: int
     offset: int
     rows: Sequence[CaseResult]
-    parts: Sequence[Part]
+    parts: Sequence[RunPart]
 
     @property
     def slot(self) -> str | None:

@@ -7,7 +7,7 @@ verdicts.
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from ci_bench.fleet.protocol import Lease
+from ci_bench.fleet.protocol import FleetLease
 
 PIECES = (0.5, 0.25)
 """The shares of a slot's work in its first leases.
@@ -52,7 +52,7 @@ def pack(
     expected_s: Mapping[str, float],
     number: int,
     start_s: float = 0.0,
-) -> list[Lease]:
+) -> list[FleetLease]:
     """Leases of one launch each for `launches` launches of all cases, from `first` on, the longest lease first.
 
     Longest processing time first into leases of falling sizes (`PIECES`, `LAST`). On average these
@@ -69,7 +69,7 @@ def pack(
     made = [(sum(expected_s[name] for name in part), part, launch) for launch in range(first, first + launches) for part in bins]
     ordered = sorted(made, key=lambda one: (-one[0], one[2]))
     return [
-        Lease(number=number + place, cases=part, first=launch, launches=1, expected_s=seconds)
+        FleetLease(number=number + place, cases=part, first=launch, launches=1, expected_s=seconds)
         for place, (seconds, part, launch) in enumerate(ordered)
     ]
 

@@ -26,7 +26,7 @@ class Slot:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lease:
+class FleetLease:
     """A number of `launches` of these cases, by id.
 
     `first` is the number of the first of them among all launches of its cases.
@@ -40,22 +40,22 @@ class Lease:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Order:
+class LeaseOrder:
     """One attempt at a lease on one slot, counted from 1."""
 
-    lease: Lease
+    lease: FleetLease
     attempt: int
     slot: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ended:
+class EndedLease:
     """The end of an attempt: the folder with its documents, or why it has none (`reason`).
 
     `began_s` and `ended_s` are when the slot was busy with it, by one clock for all (s).
     """
 
-    order: Order
+    order: LeaseOrder
     began_s: float
     ended_s: float
     folder: Path | None = None
@@ -68,10 +68,10 @@ class Engine(Protocol):
     def slots(self) -> Sequence[Slot]:
         """Return the present slots. One that is gone is lost, with the lease on it."""
 
-    def submit(self, order: Order) -> None:
+    def submit(self, order: LeaseOrder) -> None:
         """Start an attempt on the slot that it names, which is free; does not block."""
 
-    def finished(self, timeout_s: float) -> Sequence[Ended]:
+    def finished(self, timeout_s: float) -> Sequence[EndedLease]:
         """The attempts that have ended since the last call, each once; waits for one, but no longer than this."""
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ci_bench.errors import CannotPlace, CannotWrite
 from ci_bench.fleet.local import DOCUMENTS, LOG, Command, run_logged, tail
-from ci_bench.fleet.protocol import Ended, Order, Slot
+from ci_bench.fleet.protocol import EndedLease, LeaseOrder, Slot
 
 MAX_BYTES = 25_000_000
 MISSING = "Ray is not installed here: pip install 'ci-bench[ray]'"
@@ -74,7 +74,7 @@ class RayEngine:
     cargo: Path | None = None
     _ray: Any = None
     _cargo: Any = None
-    _out: dict[Any, tuple[Order, float]] = field(default_factory=dict)
+    _out: dict[Any, tuple[LeaseOrder, float]] = field(default_factory=dict)
     _seen_at_s: float = -1e9
     _slots: list[Slot] = field(default_factory=list)
     _dead: set[str] = field(default_factory=set)
@@ -108,7 +108,7 @@ class RayEngine:
         count = 1 if self.device == "cpu" else int(node["Resources"].get("GPU", 0))
         return [Slot(name=f"{node['NodeID']}/{number}", labels=labels) for number in range(count)]
 
-    def submit(self, order: Order) -> None:
+    def submit(self, order: LeaseOrder) -> None:
         """Submit a task that can only run on the slot's node."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -121,7 +121,7 @@ class RayEngine:
         reference = task.remote([*words], dict(self.environ), str(self.here), self._cargo)
         self._out[reference] = order, time.monotonic()
 
-    def finished(self, timeout_s: float) -> Sequence[Ended]:
+    def finished(self, timeout_s: float) -> Sequence[EndedLease]:
         """The tasks that are done, or lost with their node."""
         if not self._out:
             time.sleep(timeout_s)
@@ -129,7 +129,7 @@ class RayEngine:
         ready, _ = self._ray.wait([*self._out], num_returns=1, timeout=timeout_s)
         return [self._ended(reference) for reference in ready]
 
-    def _ended(self, reference: Any) -> Ended:
+    def _ended(self, reference: Any) -> EndedLease:
         order, began_s = self._out.pop(reference)
         try:
             brought: Brought = self._ray.get(reference)
@@ -137,7 +137,7 @@ class RayEngine:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
             if isinstance(error, (self._ray.exceptions.NodeDiedError, self._ray.exceptions.TaskUnschedulableError)):
                 self._bury(order.slot.partition("/")[0])
-            return Ended(order=order, began_s=began_s, ended_s=time.monotonic(), reason=reason)
+            return EndedLease(order=order, began_s=began_s, ended_s=time.monotonic(), reason=reason)
         folder = self.folder(order)
         try:
             for name in DOCUMENTS if brought.documents else ():
@@ -145,7 +145,7 @@ class RayEngine:
                 (folder / name).write_bytes(brought.documents[name])
         except OSError as error:  # it is the disk of this machine, and no slot's
             raise CannotWrite(f"{folder}: cannot be written: {error.strerror or error}; continue with --resume") from error
-        return Ended(
+        return EndedLease(
             order=order,
             began_s=began_s,
             ended_s=time.monotonic(),

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ci_bench.errors import CannotResume, CiBenchError
-from ci_bench.fleet.coordinator import Earlier, Outcome, Refused
+from ci_bench.fleet.coordinator import EarlierLeases, LeaseOutcome, Refused
 from ci_bench.fleet.health import Health, readings
-from ci_bench.fleet.merging import Pair, differences, merge, own_faults
-from ci_bench.fleet.protocol import Ended, Order
-from ci_bench.judge.times.sequential import Rule
+from ci_bench.fleet.merging import RunPair, differences, merge, own_faults
+from ci_bench.fleet.protocol import EndedLease, LeaseOrder
+from ci_bench.judge.times.sequential import SequentialRule
 from ci_bench.judge.times.stopping import still_open
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.config import Config, Sampling
@@ -57,14 +57,14 @@ class Session:
 
     run: Run
     config: Config
-    rule: Rule
+    rule: SequentialRule
     rows: Sequence[CaseResult]
     sources: Mapping[SideName, Source]
-    read: Callable[[Path], Pair]
+    read: Callable[[Path], RunPair]
     known: Callable[[Mapping[str, Fact]], Calibration | None]
     base_rows: Sequence[CaseResult] | None = None
     launch_s: dict[str, float] = field(default_factory=dict)
-    pairs: list[Pair] = field(default_factory=list)
+    pairs: list[RunPair] = field(default_factory=list)
     health: Health = field(default_factory=Health)
     planned: Mapping[SideName, Mapping[str, Case]] = field(init=False)
 
@@ -79,7 +79,7 @@ class Session:
         """Return a side's commit. Leases know only that, and this run how it was chosen."""
         return replace(self.sources[name], own_plan=self.base_rows is not None)
 
-    def accept(self, ended: Ended) -> None:
+    def accept(self, ended: EndedLease) -> None:
         """Count an attempt's documents. Raises `Refused`."""
         assert ended.folder is not None  # noqa: S101 - an attempt without is lost already
         try:
@@ -96,7 +96,7 @@ class Session:
         self.launch_s.update(launches_s(pair.head))
         self.health.note(ended.order.slot, readings(pair.base))
 
-    def take_up(self, earlier: Earlier) -> Earlier:
+    def take_up(self, earlier: EarlierLeases) -> EarlierLeases:
         """Count an interrupted run's documents again; unreadable ones are to be measured again.
 
         Raises:
@@ -117,22 +117,22 @@ class Session:
         """Describe how a slot deviates from its peers; empty if it doesn't."""
         return self.health.off(slot)
 
-    def withdraw(self, slot: str, delivered: Sequence[Ended]) -> None:
+    def withdraw(self, slot: str, delivered: Sequence[EndedLease]) -> None:
         """Forget a slot's measurements."""
         gone = {self._lease(ended.order) for ended in delivered}
         self.pairs = [pair for pair in self.pairs if pair.head.run.lease not in gone]
         self.health.forget(slot)
 
-    def _lease(self, order: Order) -> Lease:
+    def _lease(self, order: LeaseOrder) -> Lease:
         return Lease(run=self.run.id, number=order.lease.number, attempt=order.attempt)
 
-    def _other_lease(self, pair: Pair, order: Order) -> str:
+    def _other_lease(self, pair: RunPair, order: LeaseOrder) -> str:
         told, wanted = pair.head.run.lease, self._lease(order)
         if told != wanted or pair.head.parts:
             return f"its documents are of {told}, not of {wanted}"
         return ""
 
-    def _other_work(self, pair: Pair, order: Order) -> Iterator[str]:
+    def _other_work(self, pair: RunPair, order: LeaseOrder) -> Iterator[str]:
         if pair.head.run.config_digest != self.run.config_digest:
             yield "it measured another configuration"
         for side, name in zip(pair.sides, (SideName.HEAD, SideName.BASE), strict=True):
@@ -167,7 +167,7 @@ class Session:
             rule=self.rule,
         ).keys()
 
-    def results(self, outcome: Outcome, finished_at: str) -> Mapping[SideName, Results]:
+    def results(self, outcome: LeaseOutcome, finished_at: str) -> Mapping[SideName, Results]:
         """Return both documents of the run, with a row for every planned case, and the losses."""
         run = replace(self.run, state=RunState.COMPLETE, finished_at=finished_at)
         if not self.pairs:
@@ -186,7 +186,7 @@ class Session:
             cases=tuple(measured.get(row.case.id) or _not_measured(row, given_up) for row in self._rows_of(name)),
         )
 
-    def _nothing(self, name: SideName, run: Run, outcome: Outcome) -> Results:
+    def _nothing(self, name: SideName, run: Run, outcome: LeaseOutcome) -> Results:
         from ci_bench import __version__
 
         return Results(

@@ -19,7 +19,7 @@ from typing import Any
 
 from ci_bench.errors import BadInput, CannotPlace
 from ci_bench.fleet.local import DOCUMENTS, LOG, Command, run_logged, tail
-from ci_bench.fleet.protocol import Ended, Order, Slot
+from ci_bench.fleet.protocol import EndedLease, LeaseOrder, Slot
 
 MISSING = "submitit is not installed here: pip install 'ci-bench[slurm]'"
 Ask = Callable[[Sequence[str]], str]
@@ -46,7 +46,7 @@ _SQUEUE = ("squeue", "--noheader", "--me", "--states=all", "--format=%i|%T|%r")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class WantedNodes:
     """A job's requirements to Slurm; an empty word is left to the cluster. `time` is in minutes."""
 
     partition: str = ""
@@ -57,12 +57,12 @@ class Wanted:
     time: int = 60
 
 
-def read_wanted(text: str) -> Wanted:
+def read_wanted(text: str) -> WantedNodes:
     """Read ``partition=gpu,constraint=h100,time=60``, in any order.
 
     Empty for the cluster's defaults. Raises `BadInput`.
     """
-    names = [each.name for each in fields(Wanted)]
+    names = [each.name for each in fields(WantedNodes)]
     values: dict[str, Any] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         name, _, value = part.partition("=")
@@ -72,7 +72,7 @@ def read_wanted(text: str) -> Wanted:
         if not re.fullmatch(r"[A-Za-z0-9_.:@|&*/+-]{1,200}", value) or name in values:
             raise BadInput(f"--fleet slurm: write {name} once, as {name}=VALUE, not {part!r:.80}")
         values[name] = _minutes(value) if name == "time" else value
-    wanted = Wanted(**values)
+    wanted = WantedNodes(**values)
     _features(wanted.constraint)
     return wanted
 
@@ -99,7 +99,7 @@ def _features(constraint: str) -> tuple[Callable[[Sequence[bool]], bool], tuple[
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Node:
+class SlurmNode:
     """A line of `sinfo`: a node in one of its partitions, its state without flags, its active features and its resources."""
 
     name: str
@@ -114,11 +114,11 @@ class Node:
         return f"{self.name} ({self.state}; partition {self.partition}; features {','.join(self.features) or 'none'})"
 
 
-def read_nodes(text: str) -> list[Node]:
+def read_nodes(text: str) -> list[SlurmNode]:
     """The nodes that `sinfo` lists, once for each partition. One that doesn't respond, or is under maintenance, is ``down``."""
-    rows = [line.split("|") for line in text.splitlines() if line.count("|") == len(fields(Node)) - 2]
+    rows = [line.split("|") for line in text.splitlines() if line.count("|") == len(fields(SlurmNode)) - 2]
     return [
-        Node(
+        SlurmNode(
             name=name.strip(),
             partition=partition.rstrip("*"),
             default=partition.endswith("*"),
@@ -130,7 +130,7 @@ def read_nodes(text: str) -> list[Node]:
     ]
 
 
-def fitting(nodes: Sequence[Node], wanted: Wanted) -> dict[str, Node]:
+def fitting(nodes: Sequence[SlurmNode], wanted: WantedNodes) -> dict[str, SlurmNode]:
     """The nodes of the partition, or of the default one, that have the features of the constraint, whatever their state."""
     which, names = _features(wanted.constraint)
     return {
@@ -154,7 +154,7 @@ def measure_here(command: Sequence[str], environ: Mapping[str, str], here: str, 
 
 @dataclass(kw_only=True, slots=True)
 class _Out:
-    order: Order
+    order: LeaseOrder
     job: Any
     folder: Path
     began_s: float | None = None
@@ -179,9 +179,9 @@ class SlurmEngine:
     may take to appear in the shared folder.
     """
 
-    wanted: Wanted
+    wanted: WantedNodes
     command: Command
-    folder: Callable[[Order], Path]
+    folder: Callable[[LeaseOrder], Path]
     environ: Mapping[str, str]
     here: Path
     jobs: Path
@@ -190,10 +190,10 @@ class SlurmEngine:
     patience_s: float = 20.0
     _executor: Any = None
     _submitted: int = 0
-    _nodes: dict[str, Node] = field(default_factory=dict)
+    _nodes: dict[str, SlurmNode] = field(default_factory=dict)
     _out: dict[str, _Out] = field(default_factory=dict)
-    _ended: list[Ended] = field(default_factory=list)
-    _gone: dict[str, Ended] = field(default_factory=dict)
+    _ended: list[EndedLease] = field(default_factory=list)
+    _gone: dict[str, EndedLease] = field(default_factory=dict)
     _seen_at_s: float = float("-inf")
 
     def open(self) -> None:
@@ -214,7 +214,7 @@ class SlurmEngine:
             raise CannotPlace(f"submitit cannot submit from here: {error}") from error
 
     def _asked(self) -> str:
-        given = [f"{each.name}={getattr(self.wanted, each.name)}" for each in fields(Wanted)]
+        given = [f"{each.name}={getattr(self.wanted, each.name)}" for each in fields(WantedNodes)]
         return ", ".join(word for word in given if not word.endswith("="))
 
     def slots(self) -> Sequence[Slot]:
@@ -246,7 +246,7 @@ class SlurmEngine:
             self._gone[name] = self._end(name, f"slot {name} is gone")
         self._ended.extend(self._gone.pop(name) for name in self._gone.keys() & there)
 
-    def submit(self, order: Order) -> None:
+    def submit(self, order: LeaseOrder) -> None:
         """Submit a job that can only run on the slot's node.
 
         Raises `CannotPlace` if Slurm refuses the very first.
@@ -262,15 +262,15 @@ class SlurmEngine:
             if not self._submitted:
                 raise CannotPlace(f"{reason} (asked for {self._asked()} on {order.slot})") from error
             now = time.monotonic()
-            self._ended.append(Ended(order=order, began_s=now, ended_s=now, reason=reason))
+            self._ended.append(EndedLease(order=order, began_s=now, ended_s=now, reason=reason))
             return
         self._submitted += 1
         self._out[order.slot] = _Out(order=order, job=job, folder=folder)
 
-    def _parameters(self, order: Order) -> dict[str, Any]:
+    def _parameters(self, order: LeaseOrder) -> dict[str, Any]:
         """Return parameters without `srun`. Its step would be bound to one of the node's cores."""
         names = [name for name in PASSED_ON if name in self.environ]
-        given = {each.name: getattr(self.wanted, each.name) for each in fields(Wanted)}
+        given = {each.name: getattr(self.wanted, each.name) for each in fields(WantedNodes)}
         return {
             **{name: value for name, value in given.items() if value},
             "job_name": f"ci-bench-{order.lease.number}-{order.attempt}",
@@ -282,7 +282,7 @@ class SlurmEngine:
             "additional_parameters": {"no_requeue": True, "export": ",".join(names) or "NONE"},
         }
 
-    def finished(self, timeout_s: float) -> Sequence[Ended]:
+    def finished(self, timeout_s: float) -> Sequence[EndedLease]:
         """Return attempts whose job Slurm doesn't list as living any more."""
         until = time.monotonic() + timeout_s
         while True:
@@ -291,7 +291,7 @@ class SlurmEngine:
                 return ended
             time.sleep(self.pause_s)
 
-    def _over(self) -> list[Ended]:
+    def _over(self) -> list[EndedLease]:
         if not self._out:
             return []
         try:
@@ -323,11 +323,11 @@ class SlurmEngine:
         said = f"{state} ({why})" if state else "not known any more"
         return f"Slurm says of job {out.job.job_id} on {out.order.slot}: {said}; {tail(out.folder / LOG)}"
 
-    def _end(self, name: str, reason: str) -> Ended:
+    def _end(self, name: str, reason: str) -> EndedLease:
         """Return the end of a job. Time in Slurm's queue is not time of the node."""
         out, now = self._out.pop(name), time.monotonic()
         began_s = now if out.began_s is None else out.began_s
-        return Ended(order=out.order, began_s=began_s, ended_s=now, folder=None if reason else out.folder, reason=reason)
+        return EndedLease(order=out.order, began_s=began_s, ended_s=now, folder=None if reason else out.folder, reason=reason)
 
     def close(self) -> None:
         """Cancel what still runs or waits."""
@@ -337,6 +337,6 @@ class SlurmEngine:
         self._out.clear()
 
 
-def _slot(node: Node) -> Slot:
+def _slot(node: SlurmNode) -> Slot:
     labels = {"node": node.name, "partition": node.partition, "features": ",".join(node.features), "gres": node.gres}
     return Slot(name=node.name, labels={name: value for name, value in labels.items() if value})

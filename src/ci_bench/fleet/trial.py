@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ci_bench.errors import CannotPlace, CiBenchError
-from ci_bench.fleet.merging import Pair, differences, own_faults, slot_of
-from ci_bench.fleet.protocol import Ended, Engine, Lease, Order, Slot
+from ci_bench.fleet.merging import RunPair, differences, own_faults, slot_of
+from ci_bench.fleet.protocol import EndedLease, Engine, FleetLease, LeaseOrder, Slot
 from ci_bench.records import results
 from ci_bench.records.results import Fact, RunState, Status
 
@@ -19,7 +19,7 @@ POLL_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tried:
+class TriedSlot:
     """The result of a slot's lease: its duration (s), and its fault.
 
     An empty word if it has none.
@@ -28,7 +28,7 @@ class Tried:
     slot: Slot
     took_s: float
     trouble: str = ""
-    pair: Pair | None = None
+    pair: RunPair | None = None
 
     @property
     def identity(self) -> Mapping[str, Fact]:
@@ -37,8 +37,8 @@ class Tried:
 
 
 def try_slots(
-    engine: Engine, case: str, *, run: str, read: Callable[[Path], Pair], clock: Callable[[], float], limit_s: float
-) -> tuple[Tried, ...]:
+    engine: Engine, case: str, *, run: str, read: Callable[[Path], RunPair], clock: Callable[[], float], limit_s: float
+) -> tuple[TriedSlot, ...]:
     """Measure a case on every slot simultaneously, and wait for `limit_s` seconds at most.
 
     Raises:
@@ -48,7 +48,9 @@ def try_slots(
     if not slots:
         raise CannotPlace("the fleet has no slot")
     orders = {
-        name: Order(lease=Lease(number=number, cases=(case,), first=0, launches=1, expected_s=0.0), attempt=1, slot=name)
+        name: LeaseOrder(
+            lease=FleetLease(number=number, cases=(case,), first=0, launches=1, expected_s=0.0), attempt=1, slot=name
+        )
         for number, name in enumerate(slots)
     }
     for order in orders.values():
@@ -57,31 +59,35 @@ def try_slots(
     return _one_kind([_read(slots[name], orders[name], ended.get(name), run=run, read=read, limit_s=limit_s) for name in slots])
 
 
-def _wait(engine: Engine, orders: Mapping[str, Order], *, clock: Callable[[], float], limit_s: float) -> dict[str, Ended]:
+def _wait(
+    engine: Engine, orders: Mapping[str, LeaseOrder], *, clock: Callable[[], float], limit_s: float
+) -> dict[str, EndedLease]:
     """Return the end of each attempt; missing ones gave no answer."""
-    until, ended = clock() + limit_s, dict[str, Ended]()
+    until, ended = clock() + limit_s, dict[str, EndedLease]()
     while len(ended) < len(orders) and clock() < until:
         ended |= {each.order.slot: each for each in engine.finished(POLL_S) if each.order in orders.values()}
         there = {slot.name for slot in engine.slots()}
         for name in orders.keys() - ended.keys() - there:
-            ended[name] = Ended(order=orders[name], began_s=0.0, ended_s=0.0, reason=f"slot {name} is gone")
+            ended[name] = EndedLease(order=orders[name], began_s=0.0, ended_s=0.0, reason=f"slot {name} is gone")
     return ended
 
 
-def _read(slot: Slot, order: Order, ended: Ended | None, *, run: str, read: Callable[[Path], Pair], limit_s: float) -> Tried:
+def _read(
+    slot: Slot, order: LeaseOrder, ended: EndedLease | None, *, run: str, read: Callable[[Path], RunPair], limit_s: float
+) -> TriedSlot:
     if ended is None:
-        return Tried(slot=slot, took_s=limit_s, trouble=f"no answer for {limit_s:g} s")
+        return TriedSlot(slot=slot, took_s=limit_s, trouble=f"no answer for {limit_s:g} s")
     took_s = ended.ended_s - ended.began_s
     if ended.folder is None:
-        return Tried(slot=slot, took_s=took_s, trouble=ended.reason or "nothing came back")
+        return TriedSlot(slot=slot, took_s=took_s, trouble=ended.reason or "nothing came back")
     try:
         pair = read(ended.folder)
     except CiBenchError as error:
-        return Tried(slot=slot, took_s=took_s, trouble=" ".join(str(error).split()))
-    return Tried(slot=slot, took_s=took_s, pair=pair, trouble=_trouble(pair, order, run))
+        return TriedSlot(slot=slot, took_s=took_s, trouble=" ".join(str(error).split()))
+    return TriedSlot(slot=slot, took_s=took_s, pair=pair, trouble=_trouble(pair, order, run))
 
 
-def _trouble(pair: Pair, order: Order, run: str) -> str:
+def _trouble(pair: RunPair, order: LeaseOrder, run: str) -> str:
     """Return why a gate could not use these documents; empty if it could."""
     wanted = results.Lease(run=run, number=order.lease.number, attempt=order.attempt)
     if pair.head.run.lease != wanted or pair.base is None or pair.head.run.state is not RunState.COMPLETE:
@@ -97,7 +103,7 @@ def _trouble(pair: Pair, order: Order, run: str) -> str:
     return ""
 
 
-def _one_kind(tried: Sequence[Tried]) -> tuple[Tried, ...]:
+def _one_kind(tried: Sequence[TriedSlot]) -> tuple[TriedSlot, ...]:
     """Mark slots of another kind than most, or that share a GPU, as faulty."""
     sound = [each for each in tried if not each.trouble]
     kinds = Counter(repr(sorted(each.identity.items())) for each in sound)

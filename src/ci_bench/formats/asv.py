@@ -26,7 +26,7 @@ _PEAK = "peakmem"
 
 
 @dataclass(kw_only=True, slots=True)
-class _Found:
+class _FoundSeries:
     series: list[Series] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     failed: list[Absent] = field(default_factory=list)
@@ -45,7 +45,7 @@ def read(root: Node) -> Reading:
         said = "no version" if version is None else f"version {show(version.value)}"
         root.wrong(f"it is not of version {_VERSION} of asv's results, but of {said}; run `asv update`")
     columns = [column.text() for column in root.field("result_columns").items()]
-    found = _Found()
+    found = _FoundSeries()
     for name, row in root.field("results").fields():
         _read_row(name, row, columns, found)
     return Reading(
@@ -64,7 +64,7 @@ def _machine(root: Node) -> dict[str, Fact]:
     return known_facts((name, one.value) for name in ("machine", "python") if params and (one := params.get(name)))
 
 
-def _read_row(name: str, row: Node, columns: list[str], found: _Found) -> None:
+def _read_row(name: str, row: Node, columns: list[str], found: _FoundSeries) -> None:
     if row.value is None:
         found.failed.append(Absent(benchmark=name, reason="asv has no result of it"))
         return

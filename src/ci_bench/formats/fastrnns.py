@@ -32,7 +32,7 @@ NO_INFO = "None"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Row:
+class _FastrnnsRow:
     """One variant: its samples in milliseconds, empty if not measured, and how its case ended."""
 
     group: str
@@ -80,7 +80,7 @@ def _series(results: Results) -> Iterator[tuple[str, str, tuple[float, ...]]]:
         yield from ((f"{group}-backward", row.name, row.backward) for row in own if row.backward)
 
 
-def _rows(results: Results) -> Iterator[_Row]:
+def _rows(results: Results) -> Iterator[_FastrnnsRow]:
     cases = [row for row in results.cases if row.case.suite == SUITE]
     times = Counter(_variant(row) for row in cases)
     for row in cases:
@@ -88,7 +88,7 @@ def _rows(results: Results) -> Iterator[_Row]:
         name = variant if times[variant] == 1 else variant + row.case.id[row.case.id.find("[") :]
         own = tuple(arm for arm in row.case.arms if arm != row.case.reference) or row.case.arms
         for arm in own:
-            yield _Row(
+            yield _FastrnnsRow(
                 group=_group(variant),
                 name=name if len(own) == 1 else f"{name} {arm}",
                 forward=_samples(row, arm, "forward_time"),
@@ -116,7 +116,7 @@ def _samples(row: CaseResult, arm: str, metric: str) -> tuple[float, ...]:
     return tuple(value * MILLI for one in found for launch in one.launches for value in launch.values)
 
 
-def _cells(row: _Row) -> Iterator[str]:
+def _cells(row: _FastrnnsRow) -> Iterator[str]:
     yield _cell(row.name)
     for values in (row.forward, row.backward):
         mean = f"{statistics.fmean(values):.4g}" if values else row.ending or "not measured"

@@ -21,7 +21,7 @@ from ci_bench.formats.importing import ARM, MAIN, SUITE, VALUE, plain_name
 from ci_bench.formats.parsing import Node, is_number, parse_json
 from ci_bench.formats.series import Reading, Series, one_run
 from ci_bench.formats.units import interpret
-from ci_bench.records.history import LARGEST, Entry, History, Machine, Points
+from ci_bench.records.history import LARGEST, Entry, History, HistoryMachine, Points
 from ci_bench.records.results import Better, Fact, Lane, Unit
 from ci_bench.records.units import TIMES
 
@@ -167,7 +167,7 @@ def read_action_history(
     place = {run.id: index for index, run in enumerate(order)}
     rows = (_points(key, collected.cells[key], place) for key in sorted(collected.cells))
     series = tuple(row for row in rows if row is not None)
-    machine = Machine(fingerprint=fingerprint(identity), identity=identity)
+    machine = HistoryMachine(fingerprint=fingerprint(identity), identity=identity)
     history = History(tool_version=tool_version, machines=(machine,), runs=tuple(order), series=series)
     return history, tuple(collected.left_out)
 

@@ -149,7 +149,7 @@ class Imported:
 
 
 @dataclass(kw_only=True, slots=True)
-class _Row:
+class _ImportedRow:
     """Data of one benchmark; `seen` counts the files that have it."""
 
     metrics: dict[str, Metric] = field(default_factory=dict)
@@ -167,7 +167,7 @@ def import_results(files: Mapping[str, Reading], *, run: Run, tool_version: str)
         Unreadable: they are of several formats or machines, differ in a unit, or nothing in them can be compared.
     """
     _require_one(files)
-    rows: dict[str, _Row] = {}
+    rows: dict[str, _ImportedRow] = {}
     undirected: dict[str, None] = {}
     for reading in files.values():
         _gather(reading, rows, undirected)
@@ -202,12 +202,12 @@ def _counters(readings: Iterable[Reading]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.measure for one in series if one.derived and one.better is None and one.measure))
 
 
-def _gather(reading: Reading, rows: dict[str, _Row], undirected: dict[str, None]) -> None:
+def _gather(reading: Reading, rows: dict[str, _ImportedRow], undirected: dict[str, None]) -> None:
     """Add what one file says to the `rows` of its side, and series without a direction to `undirected`."""
     mains = {one.benchmark: _main(one) for one in reading.series if not one.measure}
     named = [one.benchmark for one in reading.series] + [one.benchmark for one in (*reading.failed, *reading.skipped)]
     for name in dict.fromkeys(named):
-        rows.setdefault(name, _Row()).seen += 1
+        rows.setdefault(name, _ImportedRow()).seen += 1
     for series in reading.series:
         if not series.derived and series.better is None:
             undirected.setdefault(series.label)
@@ -233,7 +233,7 @@ def _require_one(files: Mapping[str, Reading]) -> None:
             raise Unreadable(f"{name} and {first} were measured on two machines, which differ in {', '.join(facts)}")
 
 
-def _add(row: _Row, series: Series, name: str) -> None:
+def _add(row: _ImportedRow, series: Series, name: str) -> None:
     """The launches of a series, after those that earlier files have of it."""
     assert series.better is not None  # noqa: S101 - only a bug of ours breaks it
     before = row.metrics.get(name)
@@ -273,7 +273,7 @@ def _name(series: Series, main: str | None) -> str:
     return f"{name}{_JOINT}measure" if series.measure and name == main else name
 
 
-def _case(benchmark: str, row: _Row) -> CaseResult:
+def _case(benchmark: str, row: _ImportedRow) -> CaseResult:
     status, reasons = (Status.FAILED, row.failures) if row.failures else (Status.OK if row.metrics else Status.SKIPPED, row.skips)
     reason = "; ".join(dict.fromkeys(reasons))[:2000]
     return CaseResult(

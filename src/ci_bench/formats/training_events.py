@@ -6,7 +6,7 @@ Owns the two containers, checksums included, and as much of the messages in them
 
 - TensorBoard: TFRecord (https://www.tensorflow.org/tutorials/load_data/tfrecord) of ``Event``
   (https://github.com/tensorflow/tensorboard/blob/master/tensorboard/compat/proto/event.proto).
-- W&B: the log of LevelDB (https://github.com/google/leveldb/blob/main/doc/log_format.md), with zlib's CRC-32, of ``Record``
+- W&B: the log of LevelDB (https://github.com/google/leveldb/blob/main/doc/log_format.md), with zlib's CRC-32, of ``LogRecord``
   (https://github.com/wandb/wandb/blob/main/wandb/proto/wandb_internal.proto).
 
 Both are read without the tools' own libraries (docs/internals/adr/0058-loops-and-their-logs.md). The content
@@ -26,7 +26,7 @@ from itertools import pairwise
 
 from ci_bench.formats import training_log
 from ci_bench.formats.series import Unreadable
-from ci_bench.formats.training_log import Record
+from ci_bench.formats.training_log import LogRecord
 from ci_bench.records.spelling import meant
 
 TENSORBOARD, WANDB = "tensorboard", "wandb"
@@ -99,7 +99,7 @@ def form_of(content: bytes) -> str | None:
     return None
 
 
-def read(files: Sequence[File], names: Mapping[str, str], form: str) -> tuple[tuple[Record, ...], ...]:
+def read(files: Sequence[File], names: Mapping[str, str], form: str) -> tuple[tuple[LogRecord, ...], ...]:
     """The steps of each rank, in their order.
 
     Files of one folder (W&B: of one run's id) are of one process that was restarted: a later one counts from its first step on.
@@ -116,7 +116,7 @@ def read(files: Sequence[File], names: Mapping[str, str], form: str) -> tuple[tu
     reader = _tensorboard if form == TENSORBOARD else _wandb
     logs = [reader(file, wanted) for file in files]
     _must_have(names, {name for log in logs for name in log.names})
-    runs: dict[str, list[tuple[_Log, list[Record]]]] = {}
+    runs: dict[str, list[tuple[_Log, list[LogRecord]]]] = {}
     for log in logs:
         if found := _records(log, asked):
             runs.setdefault(log.run, []).append((log, found))
@@ -128,7 +128,7 @@ def read(files: Sequence[File], names: Mapping[str, str], form: str) -> tuple[tu
     return _by_rank(joined, form, has_ranks=any(ranks & row.keys() for log in logs for row in log.rows))
 
 
-def _records(log: _Log, asked: Mapping[str, Sequence[str]]) -> list[Record]:
+def _records(log: _Log, asked: Mapping[str, Sequence[str]]) -> list[LogRecord]:
     """The steps of one file. `line` is the position of the row."""
     return list(training_log.of_objects(enumerate(log.rows), asked))
 
@@ -153,7 +153,7 @@ def _listed(names: set[str]) -> str:
     return ", ".join(repr(name[:100]) for name in sorted(names)[:SHOWN]) + more
 
 
-def _continued(parts: Sequence[tuple[_Log, list[Record]]]) -> list[Record]:
+def _continued(parts: Sequence[tuple[_Log, list[LogRecord]]]) -> list[LogRecord]:
     """The steps of one process over its restarts: what comes later counts from its first step on.
 
     Raises:
@@ -164,19 +164,19 @@ def _continued(parts: Sequence[tuple[_Log, list[Record]]]) -> list[Record]:
         if _moment(other, after[0]) < _moment(one, before[-1]):
             message = f"{one.file.name} and {other.file.name} of {one.run or 'one folder'} were written at the same time"
             raise Unreadable(f"{message}; give each process its own folder or run")
-    kept: list[Record] = []
+    kept: list[LogRecord] = []
     for _, records in ordered:
         begins = min(record.step or 0 for record in records)
         kept = [record for record in kept if (record.step or 0) < begins] + records
     return kept
 
 
-def _moment(log: _Log, record: Record) -> float:
+def _moment(log: _Log, record: LogRecord) -> float:
     value = log.rows[record.line].get(MOMENT, 0.0)
     return 0.0 if isinstance(value, str) else float(value)
 
 
-def _by_rank(runs: Mapping[str, list[Record]], form: str, *, has_ranks: bool) -> tuple[tuple[Record, ...], ...]:
+def _by_rank(runs: Mapping[str, list[LogRecord]], form: str, *, has_ranks: bool) -> tuple[tuple[LogRecord, ...], ...]:
     """The steps of each rank: as the numbers say it, else a folder is a rank."""
     if has_ranks or len(runs) == 1:
         return training_log.by_rank([record for records in runs.values() for record in records])

@@ -46,7 +46,7 @@ Values = dict[str, tuple[float, bool]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
+class LogLine:
     """One record of a log: at the break `line` (from 0), which people count as line `number`.
 
     `values` are the numbers by meaning, each with whether it is in milliseconds. `part` is what the line is of, if not of a
@@ -64,7 +64,7 @@ class Line:
     evaluated: float | None = None
 
 
-def read_lines(text: str, asked: Mapping[str, Sequence[str]], defaults: Mapping[str, Sequence[str]]) -> list[Line]:
+def read_lines(text: str, asked: Mapping[str, Sequence[str]], defaults: Mapping[str, Sequence[str]]) -> list[LogLine]:
     """Read the records of a log by the names `asked`.
 
     Those in `defaults` were not set by the user.
@@ -72,7 +72,7 @@ def read_lines(text: str, asked: Mapping[str, Sequence[str]], defaults: Mapping[
     Raises:
         Unreadable: a loss or a gradient norm is a number of two readings. It names the line.
     """
-    commas, found, number = _commas(text, asked), list[Line](), 1
+    commas, found, number = _commas(text, asked), list[LogLine](), 1
     start = 0
     for position, end in enumerate(_ends(text)):
         piece = _COLOUR.sub("", text[start : min(end, start + LONGEST_LINE)])
@@ -111,7 +111,9 @@ def _commas(text: str, asked: Mapping[str, Sequence[str]]) -> Commas:
     return Commas.of([match[1] for name in names for match in _named(name).finditer(text)])
 
 
-def _line(piece: str, asked: Mapping[str, Sequence[str]], defaults: Mapping[str, Sequence[str]], commas: Commas) -> Line | None:
+def _line(
+    piece: str, asked: Mapping[str, Sequence[str]], defaults: Mapping[str, Sequence[str]], commas: Commas
+) -> LogLine | None:
     """The record of a line, without its place; nothing for a line without a loss."""
     if (flat := _key_and_value(piece)) is not None:
         piece = flat
@@ -127,7 +129,7 @@ def _line(piece: str, asked: Mapping[str, Sequence[str]], defaults: Mapping[str,
             values[what] = value[0]
     before = piece[: loss[1]] if loss else piece
     epoch = _EPOCH.search(before)
-    return Line(
+    return LogLine(
         values=values,
         part=_part(before) if loss else EVALUATION,
         epoch=int(epoch[1]) if epoch else None,

@@ -16,7 +16,7 @@ from typing import Any
 
 from ci_bench.formats import training_lines
 from ci_bench.formats.series import Unreadable
-from ci_bench.formats.training_lines import AVERAGE, EVALUATED, EVALUATION, Line, in_milliseconds
+from ci_bench.formats.training_lines import AVERAGE, EVALUATED, EVALUATION, LogLine, in_milliseconds
 from ci_bench.formats.training_numbers import MILLISECONDS, NotANumber, is_whole, parse_spelled
 from ci_bench.formats.training_tables import (
     HISTORY,
@@ -62,7 +62,7 @@ _WHOLE_RUN = "train_runtime"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Record:
+class LogRecord:
     """One step as one process wrote it, at `line` (from 0).
 
     `epoch` is there where steps restart with each. `time_s` is what it took, `cpu_s` what the process's threads computed
@@ -90,7 +90,7 @@ class Record:
         return str(self.step) if self.epoch is None else f"epoch {self.epoch}, iteration {self.step}"
 
 
-Ranks = tuple[tuple[Record, ...], ...]
+Ranks = tuple[tuple[LogRecord, ...], ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,10 +119,10 @@ def _counted(left_out: Mapping[str, int]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Found:
+class _FoundLosses:
     """Records of training steps in their order, and what else there was."""
 
-    records: list[Record]
+    records: list[LogRecord]
     evaluations: list[float]
     left_out: Counter[str]
     derived: bool = False
@@ -151,7 +151,7 @@ def read(text: str, names: Mapping[str, str], form: str = "auto") -> Log:
     return _log(found)
 
 
-def _log(found: _Found) -> Log:
+def _log(found: _FoundLosses) -> Log:
     records, left_out = found.records, found.left_out
     if found.derived and not _in_steps(records):
         records = [replace(record, step=None, epoch=None) for record in records]
@@ -165,7 +165,7 @@ def _log(found: _Found) -> Log:
     return Log(ranks=ranks, numbers=numbers, evaluations=tuple(found.evaluations), left_out=dict(left_out))
 
 
-def _in_steps(records: Sequence[Record]) -> bool:
+def _in_steps(records: Sequence[LogRecord]) -> bool:
     """Return whether every record has a step from a counter, unique within a rank and an epoch."""
     if any(record.step is None for record in records):
         return False
@@ -187,7 +187,7 @@ def _without_placeholders(ranks: Ranks) -> tuple[Ranks, dict[int, float]]:
 _ALL_SAME = tuple({value} for value in PLACEHOLDERS)
 
 
-def must_say(names: Mapping[str, str], records: Sequence[Record]) -> None:
+def must_say(names: Mapping[str, str], records: Sequence[LogRecord]) -> None:
     """Check that names set by the user exist.
 
     Otherwise a misspelt gradient norm would drop out of the gate silently.
@@ -201,7 +201,7 @@ def must_say(names: Mapping[str, str], records: Sequence[Record]) -> None:
             raise Unreadable(f"{what}: no record with a loss has {names[what]!r}")
 
 
-def _no_loss(tried: Sequence[str], text: str, rows: Sequence[Row] | None, found: _Found) -> str:
+def _no_loss(tried: Sequence[str], text: str, rows: Sequence[Row] | None, found: _FoundLosses) -> str:
     """Explain why the log has no steps, with the names that it has."""
     if found.left_out:
         return f"it has no training step, only {_counted(found.left_out)}; name another loss with `losses.loss`"
@@ -251,12 +251,12 @@ def _rows(text: str, form: str) -> Iterator[Row]:
                 yield number, values
 
 
-def _found(text: str, rows: Sequence[Row] | None, asked: Mapping[str, Sequence[str]]) -> _Found:
+def _found(text: str, rows: Sequence[Row] | None, asked: Mapping[str, Sequence[str]]) -> _FoundLosses:
     return _of_lines(text, asked) if rows is None else _of_rows(rows, asked)
 
 
-def _of_rows(rows: Iterable[Row], asked: Mapping[str, Sequence[str]]) -> _Found:
-    found = _Found(records=[], evaluations=[], left_out=Counter())
+def _of_rows(rows: Iterable[Row], asked: Mapping[str, Sequence[str]]) -> _FoundLosses:
+    found = _FoundLosses(records=[], evaluations=[], left_out=Counter())
     for line, values in rows:
         part = _part_of(values)
         evaluated = _value(values, [name for name in EVALUATED if name not in asked["loss"]])
@@ -286,7 +286,7 @@ def _part_of(values: Mapping[str, Any]) -> str:
     return EVALUATION if any(isinstance(mode, str) and mode.lower().startswith(_OF_EVALUATION) for mode in modes) else ""
 
 
-def of_objects(rows: Iterable[tuple[int, Mapping[str, Any]]], asked: Mapping[str, Sequence[str]]) -> Iterator[Record]:
+def of_objects(rows: Iterable[tuple[int, Mapping[str, Any]]], asked: Mapping[str, Sequence[str]]) -> Iterator[LogRecord]:
     """The records of mappings by name, each with its position; those without a loss are left out."""
     for line, values in rows:
         record = _record(lambda what, values=values: _value(values, asked[what]), line)  # type: ignore[misc]
@@ -308,13 +308,13 @@ def _value(values: Mapping[str, Any], names: Sequence[str]) -> tuple[float, bool
     return None
 
 
-def _of_lines(text: str, asked: Mapping[str, Sequence[str]]) -> _Found:
+def _of_lines(text: str, asked: Mapping[str, Sequence[str]]) -> _FoundLosses:
     """The steps of a log; where every line with a loss looks like one of an evaluation, the looks say nothing."""
     lines = training_lines.read_lines(text, asked, NAMES)
     if not any("loss" in line.values and not line.part for line in lines):
         lines = [replace(line, part="") if "loss" in line.values else line for line in lines]
     named = any("step" in line.values for line in lines)
-    found = _Found(records=[], evaluations=[], left_out=Counter(), derived=not named)
+    found = _FoundLosses(records=[], evaluations=[], left_out=Counter(), derived=not named)
     for line, after in zip_longest(lines, lines[1:]):
         if after is not None and _draws_again(line, after):
             found.left_out["redrawn bars"] += 1
@@ -333,13 +333,13 @@ def _of_lines(text: str, asked: Mapping[str, Sequence[str]]) -> _Found:
     return found
 
 
-def _draws_again(line: Line, after: Line) -> bool:
+def _draws_again(line: LogLine, after: LogLine) -> bool:
     """Return whether the next record is the same step of a bar, drawn again."""
     where = line.bar and after.bar and after.line == line.line + 1 and line.position is not None
     return where and (line.position, line.epoch, line.rank) == (after.position, after.epoch, after.rank)
 
 
-def _of_line(line: Line, *, named: bool) -> Record:
+def _of_line(line: LogLine, *, named: bool) -> LogRecord:
     values = dict(line.values)
     if not named and line.position is not None:
         values["step"] = (float(line.position), False)
@@ -353,14 +353,14 @@ def _of_line(line: Line, *, named: bool) -> Record:
     return replace(record, epoch=line.epoch)
 
 
-def _record(value: Callable[[str], tuple[float, bool] | None], line: int) -> Record | None:
+def _record(value: Callable[[str], tuple[float, bool] | None], line: int) -> LogRecord | None:
     """A record of whatever has a loss."""
     loss = value("loss")
     if loss is None:
         return None
     step, rank, norm, time, cpu, clock, tokens = map(value, ("step", "rank", "grad_norm", "time", "cpu", "clock", "tokens"))
     allocated, peak = map(value, ("allocated", "peak"))
-    return Record(
+    return LogRecord(
         step=None if step is None else _whole(step[0], "step", 2**53),
         rank=0 if rank is None else _whole(rank[0], "rank", MOST_RANKS - 1),
         loss=loss[0],
@@ -387,7 +387,7 @@ def _positive(value: float, what: str) -> float:
     return value
 
 
-def by_rank(records: Sequence[Record]) -> Ranks:
+def by_rank(records: Sequence[LogRecord]) -> Ranks:
     """The steps of each rank that wrote any, in their order.
 
     Raises:
@@ -395,7 +395,7 @@ def by_rank(records: Sequence[Record]) -> Ranks:
     """
     if len(records) > MOST_STEPS:
         raise Unreadable(f"{len(records):,} records have a loss; at most {MOST_STEPS:,} are read")
-    ranks: dict[int, list[Record]] = {}
+    ranks: dict[int, list[LogRecord]] = {}
     numbered = any(record.step is not None for record in records)
     for record in records:
         if record.step is not None or not numbered:
@@ -409,7 +409,7 @@ def by_rank(records: Sequence[Record]) -> Ranks:
     return tuple(whole.values())
 
 
-def _in_order(rank: int, records: Sequence[Record]) -> tuple[Record, ...]:
+def _in_order(rank: int, records: Sequence[LogRecord]) -> tuple[LogRecord, ...]:
     steps = [record.step for record in records if record.step is not None]
     if not steps:
         return tuple(replace(record, epoch=None) for record in records)
@@ -429,7 +429,7 @@ def _in_order(rank: int, records: Sequence[Record]) -> tuple[Record, ...]:
     raise AssertionError("some step is there twice")
 
 
-def _by_epoch(records: Sequence[Record]) -> tuple[Record, ...] | None:
+def _by_epoch(records: Sequence[LogRecord]) -> tuple[LogRecord, ...] | None:
     """Records whose steps restart with each epoch: as the log counts epochs, else as often as steps begin again."""
     keys = [(record.epoch, record.step) for record in records]
     if all(record.epoch is not None for record in records) and len(set(keys)) == len(keys):

@@ -25,7 +25,7 @@ class UnsafeArchive(Exception):  # noqa: N818 - caught where the artifact is ask
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class ArchiveLimits:
     """Limits of an archive; sizes in bytes, `ratio` is unpacked / packed size of one member."""
 
     archive: int = 20_000_000
@@ -43,7 +43,7 @@ class Contents:
     """
 
     members: tuple[str, ...]
-    limits: Limits = Limits()
+    limits: ArchiveLimits = ArchiveLimits()
 
 
 def read_members(content: bytes, wanted: Contents) -> Mapping[str, bytes]:
@@ -66,7 +66,7 @@ def read_members(content: bytes, wanted: Contents) -> Mapping[str, bytes]:
         raise UnsafeArchive(f"it is broken: {' '.join(str(error).split())[:100]}") from error
 
 
-def _check(entries: list[zipfile.ZipInfo], limits: Limits) -> None:
+def _check(entries: list[zipfile.ZipInfo], limits: ArchiveLimits) -> None:
     """Check every member, also unread ones: an archive with one bad member is malicious."""
     if not entries:
         raise UnsafeArchive("it is empty")
@@ -82,7 +82,7 @@ def _check(entries: list[zipfile.ZipInfo], limits: Limits) -> None:
         raise UnsafeArchive(f"its members have {total:,} bytes in all, {limits.total:,} are allowed")
 
 
-def _check_entry(entry: zipfile.ZipInfo, limits: Limits) -> None:
+def _check_entry(entry: zipfile.ZipInfo, limits: ArchiveLimits) -> None:
     name = entry.orig_filename.removesuffix("/")
     shown = ascii(name)[:80]
     parts = name.split("/")

@@ -10,7 +10,7 @@ from ci_bench.errors import GitHubOdd, GitHubUnreachable
 from ci_bench.github.archive import Contents, UnsafeArchive, read_members
 from ci_bench.github.client import Client
 from ci_bench.github.http import TooLarge
-from ci_bench.github.server import Record
+from ci_bench.github.server import ApiRecord
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +37,9 @@ class Artifact:
     head_sha: str | None
 
     @classmethod
-    def of(cls, record: Record) -> "Artifact":
+    def of(cls, record: ApiRecord) -> "Artifact":
         """Convert GitHub's fields. Raises `GitHubOdd` if they name none."""
-        run = record.inner("workflow_run") or Record({})
+        run = record.inner("workflow_run") or ApiRecord({})
         return cls(
             id=record.need_number("id"),
             name=record.need_text("name"),
@@ -58,7 +58,7 @@ class Artifact:
 def named(client: Client, name: str) -> tuple[tuple[Artifact, ...], bool]:
     """Every artifact of the repository, forks' runs included, with this very name; and whether those are all."""
     listing = client.pages("actions/artifacts", {"name": name}, key="artifacts", most=MOST_PAGES)
-    found = (Artifact.of(record) for record in Record.each(listing.items))
+    found = (Artifact.of(record) for record in ApiRecord.each(listing.items))
     return tuple(one for one in found if one.name == name), listing.complete
 
 
@@ -70,7 +70,7 @@ def of_run(client: Client, run_id: int, pattern: str) -> tuple[Artifact, ...]:
     listing = client.pages(f"actions/runs/{run_id}/artifacts", key="artifacts", most=MOST_PAGES)
     if not listing.complete:
         raise GitHubOdd(f"run {run_id} has too many artifacts to search; cannot determine whether ours exists")
-    found = [Artifact.of(record) for record in Record.each(listing.items)]
+    found = [Artifact.of(record) for record in ApiRecord.each(listing.items)]
     kept = [one for one in found if fnmatchcase(one.name, pattern) and not one.expired]
     newest_first = sorted(kept, key=lambda one: (one.created_at, one.id), reverse=True)
     return tuple(sorted(newest_first, key=lambda one: one.name))

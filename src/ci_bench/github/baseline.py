@@ -15,7 +15,7 @@ from ci_bench.errors import GitHubFailed, GitHubInvalid, GitHubMissing, GitHubRe
 from ci_bench.github.archive import Contents, UnsafeArchive
 from ci_bench.github.artifacts import Artifact, download, named
 from ci_bench.github.client import PER_PAGE, Client
-from ci_bench.github.server import Record
+from ci_bench.github.server import ApiRecord
 
 EVENTS = ("push", "schedule", "workflow_dispatch")
 """Events whose runs measure what is on the branch.
@@ -26,7 +26,7 @@ FARTHEST = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class WantedBaseline:
     """The requested baseline: artifact `name`, from a run of `workflow` for `branch`.
 
     It should be the one nearest to `commit`. `workflow` is the path of its file.
@@ -44,7 +44,7 @@ class Wanted:
     farthest: int = FARTHEST
 
 
-def distrust(artifact: Artifact, wanted: Wanted) -> str | None:
+def distrust(artifact: Artifact, wanted: WantedBaseline) -> str | None:
     """Return the objection to an artifact itself, before its run is requested."""
     if artifact.expired:
         return "expired"
@@ -57,7 +57,7 @@ def distrust(artifact: Artifact, wanted: Wanted) -> str | None:
     return None
 
 
-def distrust_run(run: Record, artifact: Artifact, wanted: Wanted) -> str | None:
+def distrust_run(run: ApiRecord, artifact: Artifact, wanted: WantedBaseline) -> str | None:
     """Return the objection to the run that made an artifact, by GitHub's own record of the run."""
     repositories = {run.number("repository", "id"), run.number("head_repository", "id")}
     name = run.text("head_repository", "full_name") or ""
@@ -112,7 +112,7 @@ Accept = Callable[[Mapping[str, bytes], Artifact], str | None]
 """Says what is wrong with the members of an artifact, or `None`."""
 
 
-def find_baseline(client: Client, wanted: Wanted, contents: Contents, accept: Accept) -> FoundBaseline | NoBaseline:
+def find_baseline(client: Client, wanted: WantedBaseline, contents: Contents, accept: Accept) -> FoundBaseline | NoBaseline:
     """The nearest trusted artifact that `accept` has nothing against. Never raises `GitHubFailed`: that is an absence too."""
     try:
         return _Search(client, wanted).find(contents, accept)
@@ -125,10 +125,10 @@ def find_baseline(client: Client, wanted: Wanted, contents: Contents, accept: Ac
 class _Search:
     """One search, with what it turned down and why."""
 
-    def __init__(self, client: Client, wanted: Wanted) -> None:
+    def __init__(self, client: Client, wanted: WantedBaseline) -> None:
         self._client, self._wanted = client, wanted
         self._turned_down: Counter[str] = Counter()
-        self._runs: dict[int | None, Record | None] = {}
+        self._runs: dict[int | None, ApiRecord | None] = {}
 
     def find(self, contents: Contents, accept: Accept) -> FoundBaseline | NoBaseline:
         wanted = self._wanted
@@ -174,7 +174,7 @@ class _Search:
             listing = self._client.pages("commits", {"sha": self._wanted.commit}, most=pages)
         except (GitHubMissing, GitHubInvalid):
             return {}
-        shas = [record.need_text("sha") for record in Record.each(listing.items)]
+        shas = [record.need_text("sha") for record in ApiRecord.each(listing.items)]
         return {sha: distance for distance, sha in enumerate(shas[: self._wanted.farthest + 1])}
 
     def _distrust_run(self, artifact: Artifact) -> str | None:

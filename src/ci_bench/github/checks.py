@@ -18,8 +18,8 @@ from typing import Any
 from ci_bench.github.client import Client
 from ci_bench.github.clipping import clipped, clipped_line, utf8_bytes, utf16_units
 from ci_bench.github.context import RunId
-from ci_bench.github.outcomes import Outcome, State
-from ci_bench.github.server import Record
+from ci_bench.github.outcomes import PublishOutcome, State
+from ci_bench.github.server import ApiRecord
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ _WORDS = {
 }
 
 
-class Level(StrEnum):
+class AnnotationLevel(StrEnum):
     """Severity of an annotation."""
 
     NOTICE = "notice"
@@ -71,7 +71,7 @@ class Annotation:
 
     path: str
     line: int
-    level: Level
+    level: AnnotationLevel
     title: str
     message: str
 
@@ -115,7 +115,7 @@ class Report:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
+class CheckRun:
     """The content of a check run.
 
     `conclusion` is `None` while the run continues. `key` names one of several gates of a
@@ -173,28 +173,28 @@ def _is_outdated(report: Report, counted: Iterable[Report]) -> bool:
     return report.own is Conclusion.CANCELLED and any(one.own is not Conclusion.CANCELLED for one in newer)
 
 
-def publish_check(client: Client, check: Check) -> Outcome:
+def publish_check(client: Client, check: CheckRun) -> PublishOutcome:
     """Create or update the check run. Raises `GitHubFailed`: a personal token is not allowed to, for one."""
     posted = _find(client, check)
     since = _since(check, [report for report, _ in posted])
     if since is not None:
-        return Outcome(part=PART, state=State.SKIPPED, detail=since)
+        return PublishOutcome(part=PART, state=State.SKIPPED, detail=since)
     own = [record for report, record in posted if report == replace(check.report, own=report.own)]
     announced = [record for report, record in posted if report == replace(check.report, reporter=report.reporter, own=None)]
     shown = _held(check, strictest(check.report, counting(report for report, _ in posted)))
     found = next(iter((*own, *announced)), None)
     if found is None and _is_outdated(check.report, counting(report for report, _ in posted)):
-        return Outcome(part=PART, state=State.SKIPPED, detail="it was cancelled, and a newer run was judged")
+        return PublishOutcome(part=PART, state=State.SKIPPED, detail="it was cancelled, and a newer run was judged")
     if found is None:
         created = _create(client, check, shown)
         record = _complete(client, check, shown, created, there=max(_count(created), min(PORTION, len(check.annotations))))
     else:
         record = _complete(client, check, shown, found, there=_count(found), restate=True)
     _settle(client, check)
-    return Outcome(part=PART, state=State.DONE, detail="the check is up to date", url=record.text("html_url"))
+    return PublishOutcome(part=PART, state=State.DONE, detail="the check is up to date", url=record.text("html_url"))
 
 
-def _since(check: Check, reports: Iterable[Report]) -> str | None:
+def _since(check: CheckRun, reports: Iterable[Report]) -> str | None:
     """Explain why a report comes too late; `None` if it does not."""
     own = check.report
     for one in reports:
@@ -208,7 +208,7 @@ def _since(check: Check, reports: Iterable[Report]) -> str | None:
     return None
 
 
-def _held(check: Check, by: Report) -> Check:
+def _held(check: CheckRun, by: Report) -> CheckRun:
     """The check as it is shown: where another run's report is stricter, with its conclusion, and what it says itself."""
     if by.gate == check.report.gate or by.own is None or check.conclusion is None:
         return check
@@ -220,7 +220,7 @@ def _held(check: Check, by: Report) -> Check:
     return replace(check, conclusion=by.own, title=title, summary=f"{_HELD_NOTE}\n{note}\n\n{check.summary}")
 
 
-def _settle(client: Client, check: Check) -> None:
+def _settle(client: Client, check: CheckRun) -> None:
     """Let every check of this name show the strictest report, also one that another job wrote meanwhile."""
     posted = _find(client, check)
     counted = counting(report for report, _ in posted)
@@ -245,13 +245,13 @@ def _settle(client: Client, check: Check) -> None:
             client.write("PATCH", f"check-runs/{record.need_number('id')}", _said(shown, ()))
 
 
-def _find(client: Client, check: Check) -> list[tuple[Report, Record]]:
+def _find(client: Client, check: CheckRun) -> list[tuple[Report, ApiRecord]]:
     """Our checks of this name on the commit, of every key: the name is what a branch requires."""
     params = {"check_name": check.name, "filter": "all"}
     listing = client.pages(f"commits/{check.head_sha}/check-runs", params, key="check_runs")
     found = (
         (Report.read(record.text("external_id") or "", record.text("conclusion")), record)
-        for record in Record.each(listing.items)
+        for record in ApiRecord.each(listing.items)
     )
     return [(report, record) for report, record in found if report is not None]
 
@@ -260,8 +260,8 @@ def _conclusion(word: str | None) -> Conclusion | None:
     return Conclusion(word) if word in {one.value for one in Conclusion} else None
 
 
-def _create(client: Client, check: Check, shown: Check) -> Record:
-    def landed() -> Record | None:
+def _create(client: Client, check: CheckRun, shown: CheckRun) -> ApiRecord:
+    def landed() -> ApiRecord | None:
         return next((record for report, record in _find(client, check) if report == check.report), None)
 
     body = {
@@ -273,7 +273,9 @@ def _create(client: Client, check: Check, shown: Check) -> Record:
     return client.write("POST", "check-runs", body, seek=landed)
 
 
-def _complete(client: Client, check: Check, shown: Check, record: Record, *, there: int, restate: bool = False) -> Record:
+def _complete(
+    client: Client, check: CheckRun, shown: CheckRun, record: ApiRecord, *, there: int, restate: bool = False
+) -> ApiRecord:
     """Send the annotations after the first `there`.
 
     `restate` sends the check's present text even without annotations.
@@ -283,7 +285,7 @@ def _complete(client: Client, check: Check, shown: Check, record: Record, *, the
     while restate or there < len(wanted):
         before, portion = there, wanted[there : there + PORTION]
 
-        def landed(before: int = before) -> Record | None:
+        def landed(before: int = before) -> ApiRecord | None:
             now = client.get(path)
             return now if _count(now) > before else None
 
@@ -293,11 +295,11 @@ def _complete(client: Client, check: Check, shown: Check, record: Record, *, the
     return record
 
 
-def _count(record: Record) -> int:
+def _count(record: ApiRecord) -> int:
     return record.number("output", "annotations_count") or 0
 
 
-def _said(check: Check, annotations: tuple[Annotation, ...]) -> Mapping[str, Any]:
+def _said(check: CheckRun, annotations: tuple[Annotation, ...]) -> Mapping[str, Any]:
     """Return the body of a request, without the fields that identify the check."""
     ended = (
         {"status": "in_progress"} if check.conclusion is None else {"status": "completed", "conclusion": check.conclusion.value}
@@ -337,7 +339,7 @@ class StatusState(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Status:
+class CheckStatus:
     """A commit status under a `context`, the name that a branch's protection can require. `report` is what it is made of."""
 
     context: str
@@ -363,7 +365,7 @@ _OWN = {
 _RUN = re.compile(r".*/runs/(?P<run>[0-9]{1,18})(?:/attempts/(?P<attempt>[0-9]{1,6}))?")
 
 
-def publish_status(client: Client, status: Status) -> Outcome:
+def publish_status(client: Client, status: CheckStatus) -> PublishOutcome:
     """Set the status. Raises `GitHubFailed`.
 
     The newest status of a context is the one that counts, so it says the strictest of all runs.
@@ -376,9 +378,9 @@ def publish_status(client: Client, status: Status) -> Outcome:
         late = [one for one in own if one.run > report.run]
         stricter = [one for one in own if one.run == report.run and one.rank > report.rank]
         if late or (stricter and not status.restates):
-            return Outcome(part=STATUS_PART, state=State.SKIPPED, detail="a newer or stricter status of this run is there")
+            return PublishOutcome(part=STATUS_PART, state=State.SKIPPED, detail="a newer or stricter status of this run is there")
         if _is_outdated(report, counting(before)):
-            return Outcome(part=STATUS_PART, state=State.SKIPPED, detail="it was cancelled, and a newer run was judged")
+            return PublishOutcome(part=STATUS_PART, state=State.SKIPPED, detail="it was cancelled, and a newer run was judged")
         by = strictest(report, counting(before))
         if by.own is not None and by.run.id != report.run.id:
             state = STATES[by.own]
@@ -390,17 +392,17 @@ def publish_status(client: Client, status: Status) -> Outcome:
         **({"target_url": status.target_url} if status.target_url else {}),
     }
     client.write("POST", f"statuses/{status.head_sha}", body, seek=lambda: None)  # sent twice, it says the same
-    return Outcome(part=STATUS_PART, state=State.DONE, detail="the commit status is set", url=status.target_url)
+    return PublishOutcome(part=STATUS_PART, state=State.DONE, detail="the commit status is set", url=status.target_url)
 
 
-def _reports(client: Client, status: Status) -> list[Report]:
+def _reports(client: Client, status: CheckStatus) -> list[Report]:
     """The reports of runs in the commit's statuses of this context, the oldest first: who was last says what a run says."""
     listing = client.pages(f"commits/{status.head_sha}/statuses")
-    reports = (_report(record) for record in Record.each(listing.items) if record.text("context") == status.context)
+    reports = (_report(record) for record in ApiRecord.each(listing.items) if record.text("context") == status.context)
     return [one for one in reports if one is not None][::-1]
 
 
-def _report(record: Record) -> Report | None:
+def _report(record: ApiRecord) -> Report | None:
     run = _RUN.fullmatch(record.text("target_url") or "")
     if run is None:
         return None

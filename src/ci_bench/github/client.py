@@ -10,8 +10,8 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from ci_bench.errors import GitHubMissing, GitHubOdd, GitHubUnreachable
-from ci_bench.github.http import RAW, Asker, Clock, LostExchange, Request, Seek, Transport
-from ci_bench.github.server import Record, Server, parts_of
+from ci_bench.github.http import RAW, Asker, HttpClock, HttpRequest, LostExchange, Seek, Transport
+from ci_bench.github.server import ApiRecord, GithubServer, parts_of
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ _OK = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Listing:
+class PagedListing:
     """The items of a listing; not `complete` where there are more pages than were read."""
 
     items: Sequence[Any]
@@ -38,10 +38,10 @@ class Listing:
 class Client:
     """One repository, one token. `patience_s` is what all retries together may wait."""
 
-    def __init__(self, server: Server, *, patience_s: float = 120.0, clock: Clock | None = None) -> None:
+    def __init__(self, server: GithubServer, *, patience_s: float = 120.0, clock: HttpClock | None = None) -> None:
         """Open no connection yet."""
         self.server = server
-        self.clock = clock or Clock()
+        self.clock = clock or HttpClock()
         self._asker = Asker(server, patience_s=patience_s, clock=self.clock)
         self._bare = Transport(token=None, clock=self.clock)
 
@@ -54,34 +54,34 @@ class Client:
         self._asker.close()
         self._bare.close()
 
-    def get(self, path: str, params: Params | None = None) -> Record:
+    def get(self, path: str, params: Params | None = None) -> ApiRecord:
         """One object below the repository. Raises `GitHubFailed`, as all methods do."""
-        return Record.of(self._asker.ask(Request(method="GET", url=self.server.url(path), params=params)).json())
+        return ApiRecord.of(self._asker.ask(HttpRequest(method="GET", url=self.server.url(path), params=params)).json())
 
     def raw(self, path: str, params: Params | None = None) -> bytes:
         """A file of the repository as it is."""
-        return self._asker.ask(Request(method="GET", url=self.server.url(path), params=params, accept=RAW)).content
+        return self._asker.ask(HttpRequest(method="GET", url=self.server.url(path), params=params, accept=RAW)).content
 
-    def write(self, method: str, path: str, body: Mapping[str, Any], *, seek: Seek | None = None) -> Record:
+    def write(self, method: str, path: str, body: Mapping[str, Any], *, seek: Seek | None = None) -> ApiRecord:
         """Create or change something, and return it.
 
         After a lost answer, `seek` is asked first, to make nothing twice; without it, a POST is not
         sent again.
         """
-        request = Request(method=method, url=self.server.url(path), body=body)
+        request = HttpRequest(method=method, url=self.server.url(path), body=body)
         answer = self._asker.ask_or_seek(request, seek) if seek else self._asker.ask(request)
-        return answer if isinstance(answer, Record) else Record.of(answer.json())
+        return answer if isinstance(answer, ApiRecord) else ApiRecord.of(answer.json())
 
     def delete(self, path: str) -> None:
         """Delete; an object that is already gone does not raise."""
         try:
-            self._asker.ask(Request(method="DELETE", url=self.server.url(path)))
+            self._asker.ask(HttpRequest(method="DELETE", url=self.server.url(path)))
         except GitHubMissing:
             logger.debug("%s was gone already", path)
 
-    def pages(self, path: str, params: Params | None = None, *, key: str | None = None, most: int = MOST_PAGES) -> Listing:
+    def pages(self, path: str, params: Params | None = None, *, key: str | None = None, most: int = MOST_PAGES) -> PagedListing:
         """Every item of a listing, page by page, `most` pages at most; `key` names the list where a page is an object."""
-        request = Request(method="GET", url=self.server.url(path), params={"per_page": PER_PAGE, **(params or {})})
+        request = HttpRequest(method="GET", url=self.server.url(path), params={"per_page": PER_PAGE, **(params or {})})
         items: list[Any] = []
         for _ in range(most):
             answer = self._asker.ask(request)
@@ -93,18 +93,18 @@ class Client:
                 raise GitHubOdd(f"a page of {path} holds {len(part):,} items, and {PER_PAGE} were asked for")
             items += part
             if answer.next_page is None:
-                return Listing(items=items, complete=True)
+                return PagedListing(items=items, complete=True)
             if not self.server.owns(answer.next_page):
                 raise GitHubOdd(f"the next page of {path} is at {parts_of(answer.next_page).hostname}, away from the API")
-            request = Request(method="GET", url=answer.next_page)
-        return Listing(items=items, complete=False)
+            request = HttpRequest(method="GET", url=answer.next_page)
+        return PagedListing(items=items, complete=False)
 
     def location(self, path: str) -> str:
         """Return a download's redirect target.
 
         The address opens the file without a token: it is a secret, and short-lived.
         """
-        answer = self._asker.ask(Request(method="GET", url=self.server.url(path), redirects=False))
+        answer = self._asker.ask(HttpRequest(method="GET", url=self.server.url(path), redirects=False))
         target = parts_of(answer.headers.get("location", ""))
         secure = target.scheme == "https" or (target.scheme, urlsplit(self.server.api_url).scheme) == ("http", "http")
         if not answer.is_redirect or not target.hostname or not secure:

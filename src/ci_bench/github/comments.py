@@ -19,8 +19,8 @@ from ci_bench.errors import BadInput, GitHubInvalid, GitHubMissing, GitHubOdd
 from ci_bench.github.client import Client
 from ci_bench.github.clipping import clipped, utf16_units
 from ci_bench.github.context import RunId
-from ci_bench.github.outcomes import Outcome, State
-from ci_bench.github.server import Record
+from ci_bench.github.outcomes import PublishOutcome, State
+from ci_bench.github.server import ApiRecord
 
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MARKER = re.compile(
@@ -73,7 +73,7 @@ _SETTLE_S = 1.0
 _ROUNDS = 3
 
 
-class Mode(StrEnum):
+class CommentMode(StrEnum):
     """Conditions for a comment.
 
     Always; if something changed, or if there is a comment to update; never.
@@ -105,19 +105,19 @@ class Sticky:
     marker: Marker
     text: str
     author: str = ACTIONS_BOT
-    mode: Mode = Mode.ALWAYS
+    mode: CommentMode = CommentMode.ALWAYS
     changed: bool = True
 
 
-def publish_comment(client: Client, sticky: Sticky) -> Outcome:
+def publish_comment(client: Client, sticky: Sticky) -> PublishOutcome:
     """Write the comment, or say why not. Raises `GitHubFailed`."""
-    if sticky.mode is Mode.NEVER:
-        return Outcome(part=PART, state=State.SKIPPED, detail="comments are turned off")
+    if sticky.mode is CommentMode.NEVER:
+        return PublishOutcome(part=PART, state=State.SKIPPED, detail="comments are turned off")
     own = find_own(client, sticky, {sticky.author})
     if any(one.marker.run > sticky.marker.run for one in own):
         return _superseded(own)
-    if not own and sticky.mode is Mode.ON_CHANGE and not sticky.changed:
-        return Outcome(part=PART, state=State.SKIPPED, detail="nothing changed")
+    if not own and sticky.mode is CommentMode.ON_CHANGE and not sticky.changed:
+        return PublishOutcome(part=PART, state=State.SKIPPED, detail="nothing changed")
     written = _write(client, sticky, own)
     return _settle(client, sticky, written)
 
@@ -128,22 +128,22 @@ def find_own(client: Client, sticky: Sticky, authors: set[str]) -> list[Own]:
     if not listing.complete:
         raise GitHubOdd(f"pull request {sticky.number} has too many comments to search; cannot determine whether ours exists")
     names = {author.casefold() for author in authors}
-    found = (_own(record) for record in Record.each(listing.items))
+    found = (_own(record) for record in ApiRecord.each(listing.items))
     own = [one for one in found if one is not None and one.marker.key == sticky.marker.key and one.author.casefold() in names]
     return sorted(own, key=lambda one: one.id)
 
 
-def _own(record: Record) -> Own | None:
+def _own(record: ApiRecord) -> Own | None:
     marker, author, number = read_marker(record.text("body") or ""), record.text("user", "login"), record.number("id")
     if marker is None or author is None or number is None:
         return None
     return Own(id=number, marker=marker, author=author, url=record.text("html_url"))
 
 
-def _superseded(own: Sequence[Own]) -> Outcome:
+def _superseded(own: Sequence[Own]) -> PublishOutcome:
     newest = max(own, key=lambda one: one.marker.run)
     detail = f"run {newest.marker.run.id}, attempt {newest.marker.run.attempt}, is newer and has commented already"
-    return Outcome(part=PART, state=State.SKIPPED, detail=detail, url=newest.url)
+    return PublishOutcome(part=PART, state=State.SKIPPED, detail=detail, url=newest.url)
 
 
 def _write(client: Client, sticky: Sticky, own: Sequence[Own]) -> Own:
@@ -159,10 +159,10 @@ def _write(client: Client, sticky: Sticky, own: Sequence[Own]) -> Own:
 def _put(client: Client, sticky: Sticky, method: str, path: str) -> Own:
     """Write the text; once more and shorter, should GitHub count differently."""
 
-    def landed() -> Record | None:
+    def landed() -> ApiRecord | None:
         listing = client.pages(f"issues/{sticky.number}/comments")
         wanted = str(sticky.marker)
-        return next((one for one in Record.each(listing.items) if _is_ours(one, wanted, sticky.author)), None)
+        return next((one for one in ApiRecord.each(listing.items) if _is_ours(one, wanted, sticky.author)), None)
 
     seek = landed if method == "POST" else None
     text = clipped(sticky.text, LIMIT, utf16_units)
@@ -176,12 +176,12 @@ def _put(client: Client, sticky: Sticky, method: str, path: str) -> Own:
     return Own(id=record.need_number("id"), marker=sticky.marker, author=author, url=record.text("html_url"))
 
 
-def _is_ours(record: Record, marker: str, author: str) -> bool:
+def _is_ours(record: ApiRecord, marker: str, author: str) -> bool:
     named = (record.text("user", "login") or "").casefold() == author.casefold()
     return named and (record.text("body") or "").partition("\n")[0].strip() == marker
 
 
-def _settle(client: Client, sticky: Sticky, written: Own) -> Outcome:
+def _settle(client: Client, sticky: Sticky, written: Own) -> PublishOutcome:
     """Look again until there is one comment of ours, with the newest text.
 
     GitHub's answer names the token's user, so a wrong `author` makes one comment too many for a
@@ -197,9 +197,9 @@ def _settle(client: Client, sticky: Sticky, written: Own) -> Outcome:
             _withdraw(client, sticky, own)
             return _superseded(own)
         if len(own) == 1 and own[0].marker.run == sticky.marker.run:
-            return Outcome(part=PART, state=State.DONE, detail="the comment is up to date", url=own[0].url)
+            return PublishOutcome(part=PART, state=State.DONE, detail="the comment is up to date", url=own[0].url)
         _merge(client, sticky, own)
-    return Outcome(part=PART, state=State.DONE, detail="written, while others were writing too", url=written.url)
+    return PublishOutcome(part=PART, state=State.DONE, detail="written, while others were writing too", url=written.url)
 
 
 def _withdraw(client: Client, sticky: Sticky, own: Sequence[Own]) -> None:

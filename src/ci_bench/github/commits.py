@@ -7,13 +7,13 @@ from urllib.parse import quote
 
 from ci_bench.errors import GitHubInvalid, GitHubMissing
 from ci_bench.github.client import Client
-from ci_bench.github.server import Record
+from ci_bench.github.server import ApiRecord
 
 
 def parents(client: Client, name: str) -> tuple[str, ...]:
     """The parents of a commit, the first one first. Raises `GitHubMissing` if GitHub knows no such commit."""
     listed = _commit(client, name).fields.get("parents")
-    return tuple(one.need_text("sha") for one in Record.each(listed if isinstance(listed, list) else []))
+    return tuple(one.need_text("sha") for one in ApiRecord.each(listed if isinstance(listed, list) else []))
 
 
 def tree(client: Client, name: str) -> str:
@@ -40,12 +40,12 @@ def is_on(client: Client, branch: str, commit: str) -> bool:
         return False
 
 
-def _commit(client: Client, name: str) -> Record:
+def _commit(client: Client, name: str) -> ApiRecord:
     try:
         listing = client.pages("commits", {"sha": name, "per_page": 1}, most=1)
     except GitHubInvalid as error:
         raise GitHubMissing(str(error)) from error
-    first = next(Record.each(listing.items), None)
+    first = next(ApiRecord.each(listing.items), None)
     if first is None:
         raise GitHubMissing(f"GitHub knows no commit {name:.80}")
     return first

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ci_bench.errors import NotOnGitHub
-from ci_bench.github.server import PUBLIC_API, Record, Server
+from ci_bench.github.server import PUBLIC_API, ApiRecord, GithubServer
 
 MAX_EVENT_BYTES = 30_000_000
 TOKENS = ("CI_BENCH_GITHUB_TOKEN", "GITHUB_TOKEN")
@@ -43,7 +43,7 @@ class Head:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Context:
+class EventContext:
     """The workflow's view.
 
     `event` is the event that measured; `workflow` is the path of the file that did, `conclusion` how that run ended, if this is
@@ -102,16 +102,16 @@ class Context:
         return f"{name} ({self.event})" if self.has_own_rules else name
 
 
-def server_of(environ: Mapping[str, str]) -> Server:
+def server_of(environ: Mapping[str, str]) -> GithubServer:
     """Return GitHub's address and the credentials. Raises `NotOnGitHub`."""
     token = next((environ[name].strip() for name in TOKENS if environ.get(name, "").strip()), "")
     if not token:
         raise NotOnGitHub("no token: set GITHUB_TOKEN to ${{ github.token }} in the `env:` of this step only")
     api_url = environ.get("GITHUB_API_URL") or PUBLIC_API
-    return Server(repository=environ.get("GITHUB_REPOSITORY", ""), token=token, api_url=api_url)
+    return GithubServer(repository=environ.get("GITHUB_REPOSITORY", ""), token=token, api_url=api_url)
 
 
-def load_context(environ: Mapping[str, str], *, head: str | None = None) -> Context:
+def load_context(environ: Mapping[str, str], *, head: str | None = None) -> EventContext:
     """Read the context of a workflow. Raises `NotOnGitHub`, naming everything that is missing.
 
     `head` is the commit that a comment's request was granted for, since its event names none.
@@ -139,26 +139,26 @@ def load_context(environ: Mapping[str, str], *, head: str | None = None) -> Cont
     return _of_branch(environ, event, head=head, base=environ.get("GITHUB_REF"), base_sha=before)
 
 
-def read_event(environ: Mapping[str, str]) -> Record:
+def read_event(environ: Mapping[str, str]) -> ApiRecord:
     """Read the event file; without one, it has no fields. Raises `NotOnGitHub` if it is broken."""
     path = environ.get("GITHUB_EVENT_PATH")
     if not path:
-        return Record({})
+        return ApiRecord({})
     try:
         with Path(path).open("rb") as stream:
             raw = json.loads(stream.read(MAX_EVENT_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise NotOnGitHub(f"the event file {path} (GITHUB_EVENT_PATH) cannot be read: {type(error).__name__}") from error
-    return Record(raw if isinstance(raw, dict) else {})
+    return ApiRecord(raw if isinstance(raw, dict) else {})
 
 
-def _of_measured(environ: Mapping[str, str], event: Record, measured: Record) -> Context:
+def _of_measured(environ: Mapping[str, str], event: ApiRecord, measured: ApiRecord) -> EventContext:
     """In the workflow that reports: everything from the run that measured."""
     sha, run = _sha(measured.text("head_sha")), measured.number("id")
     base, base_sha = _base_of_measured(event, measured)
     if sha is None or run is None:
         raise NotOnGitHub("the event file has no id and head_sha of the workflow_run that measured")
-    return Context(
+    return EventContext(
         repository=environ["GITHUB_REPOSITORY"],
         repository_id=event.number("repository", "id") or _number(environ.get("GITHUB_REPOSITORY_ID")),
         run=RunId(id=run, attempt=measured.number("run_attempt") or 1),
@@ -180,7 +180,7 @@ def _of_measured(environ: Mapping[str, str], event: Record, measured: Record) ->
     )
 
 
-def _base_of_measured(event: Record, measured: Record) -> tuple[str | None, str | None]:
+def _base_of_measured(event: ApiRecord, measured: ApiRecord) -> tuple[str | None, str | None]:
     """Return the target of a run without a pull request.
 
     It is a branch of this repository, or the target of a merge group.
@@ -195,13 +195,13 @@ def _base_of_measured(event: Record, measured: Record) -> tuple[str | None, str 
     return (group["branch"], group["base"]) if group else (branch, None)
 
 
-def _of_pull(environ: Mapping[str, str], event: Record, pull: Record) -> Context:
+def _of_pull(environ: Mapping[str, str], event: ApiRecord, pull: ApiRecord) -> EventContext:
     own, theirs = pull.number("base", "repo", "id"), pull.number("head", "repo", "id")
     bot = DEPENDABOT in {environ.get("GITHUB_ACTOR"), pull.text("user", "login")}
     plain = _of_branch(
         environ, event, head=pull.text("head", "sha"), base=pull.text("base", "ref"), base_sha=pull.text("base", "sha")
     )
-    return Context(
+    return EventContext(
         repository=plain.repository,
         repository_id=plain.repository_id,
         run=plain.run,
@@ -225,7 +225,7 @@ def _of_pull(environ: Mapping[str, str], event: Record, pull: Record) -> Context
     )
 
 
-def _of_comment(environ: Mapping[str, str], event: Record, head: str | None) -> Context:
+def _of_comment(environ: Mapping[str, str], event: ApiRecord, head: str | None) -> EventContext:
     """Return the context of a requested run. The workflow is the default branch's, and the head the pull request's."""
     number, comment = event.number("issue", "number"), event.number("comment", "id")
     if number is None or comment is None or event.inner("issue", "pull_request") is None:
@@ -236,7 +236,9 @@ def _of_comment(environ: Mapping[str, str], event: Record, head: str | None) -> 
     return replace(plain, head=Head(sha=sha), pull_number=number, comment_id=comment)
 
 
-def _of_branch(environ: Mapping[str, str], event: Record, *, head: str | None, base: str | None, base_sha: str | None) -> Context:
+def _of_branch(
+    environ: Mapping[str, str], event: ApiRecord, *, head: str | None, base: str | None, base_sha: str | None
+) -> EventContext:
     repository = environ["GITHUB_REPOSITORY"]
     run = RunId(id=_needed_number(environ, "GITHUB_RUN_ID"), attempt=_number(environ.get("GITHUB_RUN_ATTEMPT")) or 1)
     number = event.number("repository", "id") or _number(environ.get("GITHUB_REPOSITORY_ID"))
@@ -245,7 +247,7 @@ def _of_branch(environ: Mapping[str, str], event: Record, *, head: str | None, b
     if sha is None:
         raise NotOnGitHub(f"GITHUB_SHA is {environ['GITHUB_SHA']!r:.80}, which is not a commit")
     server = environ.get("GITHUB_SERVER_URL", "https://github.com").rstrip("/")
-    return Context(
+    return EventContext(
         repository=repository,
         repository_id=number,
         run=run,

@@ -39,7 +39,7 @@ from ci_bench.errors import (
     GitHubUnreachable,
 )
 from ci_bench.github.clipping import clipped_line
-from ci_bench.github.server import Record, Server, parts_of, quiet_http_logs, redacted
+from ci_bench.github.server import ApiRecord, GithubServer, parts_of, quiet_http_logs, redacted
 
 
 def _chance() -> float:
@@ -47,7 +47,7 @@ def _chance() -> float:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Clock:
+class HttpClock:
     """Seconds since the epoch, seconds that never go backwards, sleeping, and a share from 0 to 1 to spread waits with."""
 
     now: Callable[[], float] = time.time
@@ -72,7 +72,7 @@ class TooLarge(Exception):  # noqa: N818 - caught where a download is asked for
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class HttpAnswer:
     """A whole answer. Names of `headers` are in lower case."""
 
     status: int
@@ -139,7 +139,7 @@ class _Bearer(AuthBase):
 class Transport:
     """Sends requests with one token, or, with `None`, without any."""
 
-    def __init__(self, *, token: str | None, clock: Clock) -> None:
+    def __init__(self, *, token: str | None, clock: HttpClock) -> None:
         """Open no connection yet. Queries are kept out of the HTTP library's log from here on."""
         quiet_http_logs()
         self._clock = clock
@@ -157,7 +157,7 @@ class Transport:
         params: Mapping[str, str | int] | None = None,
         body: Mapping[str, Any] | None = None,
         most_bytes: int = MAX_ANSWER_BYTES,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Send one request and read its whole answer, `most_bytes` at most.
 
         Raises `LostExchange` if it may be worth another try, `TooLarge`, and `GitHubUnreachable` if it is not.
@@ -175,7 +175,7 @@ class Transport:
             ) as response:
                 content = self._read(response, most_bytes)
                 lower = {name.lower(): value for name, value in response.headers.items()}
-                return Answer(status=response.status_code, headers=lower, content=content)
+                return HttpAnswer(status=response.status_code, headers=lower, content=content)
         except requests.exceptions.SSLError as error:
             raise GitHubUnreachable(
                 f"{self._said(error)}; behind a proxy or on GitHub Enterprise, name its certificates in REQUESTS_CA_BUNDLE"
@@ -220,7 +220,7 @@ _CLOSED = re.compile(
 """GitHub's words for a place that takes no comment whatever the token may do."""
 
 
-def refusal(said: str, answer: Answer, message: str) -> GitHubFailed:
+def refusal(said: str, answer: HttpAnswer, message: str) -> GitHubFailed:
     """The error for an answer to `said` (method and path), with GitHub's own `message` and what would help."""
     text = f"{said} answered {answer.status}: {message or 'no reason given'}"
     needed = answer.headers.get("x-accepted-github-permissions")
@@ -334,12 +334,12 @@ BETWEEN_WRITES_S = 1.0
 _READS = {"GET", "HEAD"}
 _BAD_REQUEST = 400
 
-Seek = Callable[[], Record | None]
+Seek = Callable[[], ApiRecord | None]
 """Looks whether a write whose answer was lost has been done: what it made, or `None`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class HttpRequest:
     """A request. `redirects` are followed unless the redirect itself is the answer."""
 
     method: str
@@ -358,7 +358,7 @@ class Request:
 class _Tried:
     """Result of one try. Without `trouble`, the answer stands."""
 
-    answer: Answer | None
+    answer: HttpAnswer | None
     trouble: Trouble | None
     reason: str
 
@@ -366,7 +366,7 @@ class _Tried:
 class Asker:
     """Asks in the name of one token; all requests together may wait `patience_s`."""
 
-    def __init__(self, server: Server, *, patience_s: float, clock: Clock) -> None:
+    def __init__(self, server: GithubServer, *, patience_s: float, clock: HttpClock) -> None:
         """Open no connection yet."""
         self._server = server
         self._clock = clock
@@ -375,13 +375,13 @@ class Asker:
         self._names_version = True
         self._transport = Transport(token=server.token, clock=clock)
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: HttpRequest) -> HttpAnswer:
         """Send until an answer stands. Raises `GitHubFailed`; a POST whose answer was lost is not sent again."""
         answer = self._until_it_stands(request, None)
-        assert isinstance(answer, Answer)  # noqa: S101 - nothing was sought
+        assert isinstance(answer, HttpAnswer)  # noqa: S101 - nothing was sought
         return answer
 
-    def ask_or_seek(self, request: Request, seek: Seek) -> Answer | Record:
+    def ask_or_seek(self, request: HttpRequest, seek: Seek) -> HttpAnswer | ApiRecord:
         """Likewise for a write; after a lost answer, `seek` says whether it was done, before it is sent again."""
         return self._until_it_stands(request, seek)
 
@@ -397,7 +397,7 @@ class Asker:
         self._clock.sleep(seconds)
         return True
 
-    def _until_it_stands(self, request: Request, seek: Seek | None) -> Answer | Record:
+    def _until_it_stands(self, request: HttpRequest, seek: Seek | None) -> HttpAnswer | ApiRecord:
         tried = 0
         while True:
             tried += 1
@@ -411,7 +411,7 @@ class Asker:
                 logger.info("%s had done its work", request)
                 return found
 
-    def _pause(self, request: Request, ended: _Tried, tried: int, *, repeatable: bool) -> None:
+    def _pause(self, request: HttpRequest, ended: _Tried, tried: int, *, repeatable: bool) -> None:
         """Wait before the next try, or raise if none is left."""
         trouble, reason = ended.trouble or Trouble.LOST, redacted(ended.reason, (self._server.token,))
         headers = ended.answer.headers if ended.answer else {}
@@ -426,7 +426,7 @@ class Asker:
         allowed = f"{self._patience_s:,.0f} s are allowed in all, {self._waited_s:,.0f} s are spent"
         raise GitHubBusy(f"{ended_so}; it asks to wait {pause:,.0f} s; {allowed}")
 
-    def _try(self, request: Request) -> _Tried:
+    def _try(self, request: HttpRequest) -> _Tried:
         """One try, redirects within the API included."""
         for _ in range(MOST_REDIRECTS + 1):
             self._keep_pace(request)
@@ -453,7 +453,7 @@ class Asker:
             request = replace(request, url=self._moved(request, answer), params=None)
         raise GitHubOdd(f"{request} ends in a redirect loop")
 
-    def _moved(self, request: Request, answer: Answer) -> str:
+    def _moved(self, request: HttpRequest, answer: HttpAnswer) -> str:
         """Return a renamed repository's new path.
 
         A redirect away from the API is not followed: it would receive the token.
@@ -468,7 +468,7 @@ class Asker:
             raise GitHubOdd(f"{request} has moved to {_readable(urlsplit(target).path)}; was the repository renamed?")
         return target
 
-    def _keep_pace(self, request: Request) -> None:
+    def _keep_pace(self, request: HttpRequest) -> None:
         """Leave a second between writes."""
         if request.method in _READS:
             return
@@ -477,7 +477,7 @@ class Asker:
             self._clock.sleep(BETWEEN_WRITES_S - (now - self._last_write))
         self._last_write = self._clock.monotonic()
 
-    def _sound(self, request: Request, answer: Answer) -> Answer:
+    def _sound(self, request: HttpRequest, answer: HttpAnswer) -> HttpAnswer:
         """The answer if it is a success, or the redirect that was asked for; else its error is raised."""
         if answer.is_success or (answer.is_redirect and not request.redirects):
             return answer

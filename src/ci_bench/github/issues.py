@@ -13,8 +13,8 @@ from ci_bench.errors import BadInput, GitHubOdd
 from ci_bench.github.client import Client
 from ci_bench.github.clipping import clipped, clipped_line, utf16_units
 from ci_bench.github.comments import ACTIONS_BOT, KEY, LIMIT
-from ci_bench.github.outcomes import Outcome, State
-from ci_bench.github.server import Record
+from ci_bench.github.outcomes import PublishOutcome, State
+from ci_bench.github.server import ApiRecord
 
 logger = logging.getLogger(__name__)
 
@@ -61,14 +61,16 @@ class OpenIssue:
     url: str | None
 
 
-def publish_alert(client: Client, alert: Alert) -> Outcome:
+def publish_alert(client: Client, alert: Alert) -> PublishOutcome:
     """Open, update or close the issue. Raises `GitHubFailed`."""
     own = find_open(client, alert)
     if not alert.worse:
         for one in own:
             _close(client, one, alert.text, reason="completed")
         detail = f"closed issue {own[0].number}: nothing is worse any longer" if own else "nothing is open"
-        return Outcome(part=PART, state=State.DONE if own else State.SKIPPED, detail=detail, url=own[0].url if own else None)
+        return PublishOutcome(
+            part=PART, state=State.DONE if own else State.SKIPPED, detail=detail, url=own[0].url if own else None
+        )
     if own:
         return _update(client, alert, own)
     return _open(client, alert)
@@ -77,13 +79,13 @@ def publish_alert(client: Client, alert: Alert) -> Outcome:
 def find_open(client: Client, alert: Alert) -> list[OpenIssue]:
     """Our open issues with this key, the oldest first. Raises `GitHubOdd` if there are more issues than are read."""
     listing = client.pages("issues", {"state": "open", "sort": "created", "direction": "desc"})
-    own = [issue for issue in map(_own, Record.each(listing.items)) if issue is not None and _is_ours(issue, alert)]
+    own = [issue for issue in map(_own, ApiRecord.each(listing.items)) if issue is not None and _is_ours(issue, alert)]
     if not listing.complete and not own:
         raise GitHubOdd("too many open issues to search; cannot determine whether ours exists")
     return sorted(own, key=lambda issue: issue.number)
 
 
-def _own(record: Record) -> OpenIssue | None:
+def _own(record: ApiRecord) -> OpenIssue | None:
     """An issue, if it is one: the listing has pull requests, too."""
     number, author = record.number("number"), record.text("user", "login")
     if number is None or author is None or record.inner("pull_request") is not None:
@@ -97,8 +99,8 @@ def _is_ours(issue: OpenIssue, alert: Alert) -> bool:
     return found is not None and found[1] == alert.key and issue.author.casefold() == alert.author.casefold()
 
 
-def _open(client: Client, alert: Alert) -> Outcome:
-    def landed() -> Record | None:
+def _open(client: Client, alert: Alert) -> PublishOutcome:
+    def landed() -> ApiRecord | None:
         own = find_open(client, alert)
         return client.get(f"issues/{own[0].number}") if own else None
 
@@ -115,21 +117,23 @@ def _open(client: Client, alert: Alert) -> Outcome:
     for other in own[1:]:
         _close(client, other, f"The same as issue {own[0].number}, which was opened at the same time.", reason="not_planned")
     number, url = (own[0].number, own[0].url) if own else (made.need_number("number"), made.text("html_url"))
-    return Outcome(part=PART, state=State.DONE, detail=f"opened issue {number}", url=url)
+    return PublishOutcome(part=PART, state=State.DONE, detail=f"opened issue {number}", url=url)
 
 
-def _update(client: Client, alert: Alert, own: Sequence[OpenIssue]) -> Outcome:
+def _update(client: Client, alert: Alert, own: Sequence[OpenIssue]) -> PublishOutcome:
     first, *others = own
     if (first.title, _plain(first.body)) != (_title(alert), _plain(alert.body)):
         client.write("PATCH", f"issues/{first.number}", {"title": _title(alert), "body": alert.body})
     for other in others:
         _close(client, other, f"The same as issue {first.number}.", reason="not_planned")
-    return Outcome(part=PART, state=State.DONE, detail=f"issue {first.number} is up to date", url=first.url)
+    return PublishOutcome(part=PART, state=State.DONE, detail=f"issue {first.number} is up to date", url=first.url)
 
 
 def _close(client: Client, issue: OpenIssue, why: str, *, reason: str) -> None:
     """Say why first: a closed issue without a word is a riddle."""
-    client.write("POST", f"issues/{issue.number}/comments", {"body": clipped(why, LIMIT, utf16_units)}, seek=lambda: Record({}))
+    client.write(
+        "POST", f"issues/{issue.number}/comments", {"body": clipped(why, LIMIT, utf16_units)}, seek=lambda: ApiRecord({})
+    )
     client.write("PATCH", f"issues/{issue.number}", {"state": "closed", "state_reason": reason})
 
 

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from ci_bench.github.client import Client
 from ci_bench.github.rights import events_of, may_write, moment, newest_move, runs_of, workflow_of
-from ci_bench.github.server import Record
+from ci_bench.github.server import ApiRecord
 
 ACCEPT = "ci-bench: accept"
 
@@ -39,7 +39,7 @@ def accepting_label(client: Client, number: int, *, workflow: str) -> Granted | 
     """
     pull = client.get(f"pulls/{number}")
     labels = pull.fields.get("labels")
-    names = [label.text("name") for label in Record.each(labels if isinstance(labels, list) else [])]
+    names = [label.text("name") for label in ApiRecord.each(labels if isinstance(labels, list) else [])]
     events = events_of(client, number)
     of_label = [event for event in events if event.text("event") in {"labeled", "unlabeled"} and _names_it(event)]
     last = max(of_label, key=lambda event: (moment(event), event.need_number("id")), default=None)
@@ -57,7 +57,7 @@ def accepting_label(client: Client, number: int, *, workflow: str) -> Granted | 
     return Granted(login=login)
 
 
-def _names_it(event: Record) -> bool:
+def _names_it(event: ApiRecord) -> bool:
     return event.text("label", "name") == ACCEPT
 
 

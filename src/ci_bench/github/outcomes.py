@@ -25,7 +25,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class PublishOutcome:
     """Result of one `part` (``comment``, ``check``); `url` is its page for readers."""
 
     part: str
@@ -34,19 +34,19 @@ class Outcome:
     url: str | None = None
 
 
-def attempt(part: str, publish: Callable[[], Outcome]) -> Outcome:
+def attempt(part: str, publish: Callable[[], PublishOutcome]) -> PublishOutcome:
     """Publish one part; what GitHub has against it becomes its outcome."""
     try:
         return publish()
     except GitHubClosed as error:
-        return Outcome(part=part, state=State.CLOSED, detail=str(error))
+        return PublishOutcome(part=part, state=State.CLOSED, detail=str(error))
     except GitHubRefused as error:
-        return Outcome(part=part, state=State.REFUSED, detail=str(error))
+        return PublishOutcome(part=part, state=State.REFUSED, detail=str(error))
     except GitHubFailed as error:
-        return Outcome(part=part, state=State.FAILED, detail=str(error))
+        return PublishOutcome(part=part, state=State.FAILED, detail=str(error))
 
 
-def exit_code(verdict: int, outcomes: Sequence[Outcome], *, read_only: bool) -> int:
+def exit_code(verdict: int, outcomes: Sequence[PublishOutcome], *, read_only: bool) -> int:
     """Return the verdict's own code if it fails.
 
     A pass that was not published is `ExitCode.GITHUB`.

@@ -5,10 +5,10 @@ from enum import StrEnum
 from functools import partial
 
 from ci_bench.github import checks, comments
-from ci_bench.github.checks import STATES, Check, Status, StatusState
+from ci_bench.github.checks import STATES, CheckRun, CheckStatus, StatusState
 from ci_bench.github.client import Client
 from ci_bench.github.comments import Sticky
-from ci_bench.github.outcomes import Outcome, State, attempt
+from ci_bench.github.outcomes import PublishOutcome, State, attempt
 
 
 class CheckMode(StrEnum):
@@ -30,13 +30,13 @@ class Publication:
     `no_comment` is the reason for a missing comment.
     """
 
-    check: Check
+    check: CheckRun
     check_mode: CheckMode = CheckMode.AUTO
     sticky: tuple[Sticky, ...] = ()
-    no_comment: Outcome | None = None
+    no_comment: PublishOutcome | None = None
 
 
-def publish(client: Client, publication: Publication) -> tuple[Outcome, ...]:
+def publish(client: Client, publication: Publication) -> tuple[PublishOutcome, ...]:
     """Write the check first: it is what can be required. Never raises `GitHubFailed`."""
     outcomes = [_mark(client, publication)]
     outcomes += [attempt(comments.PART, partial(comments.publish_comment, client, one)) for one in publication.sticky]
@@ -45,10 +45,10 @@ def publish(client: Client, publication: Publication) -> tuple[Outcome, ...]:
     return tuple(outcomes)
 
 
-def _mark(client: Client, publication: Publication) -> Outcome:
+def _mark(client: Client, publication: Publication) -> PublishOutcome:
     check, mode = publication.check, publication.check_mode
     if mode is CheckMode.NONE:
-        return Outcome(part=checks.PART, state=State.SKIPPED, detail="checks are turned off")
+        return PublishOutcome(part=checks.PART, state=State.SKIPPED, detail="checks are turned off")
     if mode is not CheckMode.STATUS:
         marked = attempt(checks.PART, lambda: checks.publish_check(client, check))
         if mode is CheckMode.CHECK_RUN or marked.state is not State.REFUSED:
@@ -56,10 +56,10 @@ def _mark(client: Client, publication: Publication) -> Outcome:
     return attempt(checks.STATUS_PART, lambda: checks.publish_status(client, status_of(check)))
 
 
-def status_of(check: Check) -> Status:
+def status_of(check: CheckRun) -> CheckStatus:
     """Make the commit status that replaces a check. A re-run has a separate address."""
     url, attempt = check.details_url, check.run.attempt
-    return Status(
+    return CheckStatus(
         context=check.name,
         head_sha=check.head_sha,
         state=StatusState.PENDING if check.conclusion is None else STATES[check.conclusion],

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from ci_bench.errors import GitHubMissing
 from ci_bench.github.client import Client
-from ci_bench.github.context import Context
-from ci_bench.github.server import Record
+from ci_bench.github.context import EventContext
+from ci_bench.github.server import ApiRecord
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class NoPullRequest:
     answered: bool = True
 
 
-def find_pulls(client: Client, context: Context) -> tuple[PullRequest, ...] | NoPullRequest:
+def find_pulls(client: Client, context: EventContext) -> tuple[PullRequest, ...] | NoPullRequest:
     """The open pull requests whose head is the measured commit, the event's own first. Raises `GitHubFailed`.
 
     Several may have the same head, for example one branch into two others. Each of them is at this
@@ -62,16 +62,16 @@ def find_pulls(client: Client, context: Context) -> tuple[PullRequest, ...] | No
     return tuple(_listed(client, context)) or NoPullRequest(reason=reason)
 
 
-def _listed(client: Client, context: Context) -> list[PullRequest]:
+def _listed(client: Client, context: EventContext) -> list[PullRequest]:
     head = context.head
     if head.owner is None or head.branch is None:
         return []
     listing = client.pages("pulls", {"head": f"{head.owner}:{head.branch}", "state": "open"})
-    found = [_pull(record, context) for record in Record.each(listing.items) if _fits(record, context)]
+    found = [_pull(record, context) for record in ApiRecord.each(listing.items) if _fits(record, context)]
     return sorted(found, key=lambda pull: pull.number)
 
 
-def _fits(record: Record, context: Context) -> bool:
+def _fits(record: ApiRecord, context: EventContext) -> bool:
     """Return whether a pull request is at this very commit, from the run's repository to ours."""
     head = context.head
     same_source = record.number("head", "repo", "id") == head.repository_id
@@ -79,7 +79,7 @@ def _fits(record: Record, context: Context) -> bool:
     return record.text("head", "sha") == head.sha and record.text("head", "ref") == head.branch and same_source and into_ours
 
 
-def _pull(record: Record, context: Context) -> PullRequest:
+def _pull(record: ApiRecord, context: EventContext) -> PullRequest:
     source = record.number("head", "repo", "id")
     own = context.repository_id if context.repository_id is not None else record.number("base", "repo", "id")
     return PullRequest(

@@ -13,7 +13,7 @@ from ci_bench.errors import GitHubMissing, NotOnGitHub
 from ci_bench.github.client import Client
 from ci_bench.github.context import COMMENT, read_event
 from ci_bench.github.rights import moment
-from ci_bench.github.server import Record
+from ci_bench.github.server import ApiRecord
 
 COMMAND = "/ci-bench run"
 MOST_WORDS = 20
@@ -23,7 +23,7 @@ _WORD = re.compile(r"[A-Za-z0-9_./:=,+@\[\]][A-Za-z0-9_./:=,+@\[\]-]{0,199}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class RunRequest:
     """A comment that requests a run, from GitHub's event."""
 
     number: int
@@ -55,7 +55,7 @@ class Request:
         return words if len(words) <= MOST_WORDS and all(map(_WORD.fullmatch, words)) else None
 
 
-def read_request(environ: Mapping[str, str]) -> Request | None:
+def read_request(environ: Mapping[str, str]) -> RunRequest | None:
     """Return the request in the event; `None` if the event is anything else.
 
     Only a new comment of a person counts, and only on a pull request. Raises `NotOnGitHub` outside
@@ -64,7 +64,7 @@ def read_request(environ: Mapping[str, str]) -> Request | None:
     if environ.get("GITHUB_EVENT_NAME") != COMMENT:
         raise NotOnGitHub(f"answer-request is for workflows on `{COMMENT}`")
     event = read_event(environ)
-    comment, number = event.inner("comment") or Record({}), event.number("issue", "number")
+    comment, number = event.inner("comment") or ApiRecord({}), event.number("issue", "number")
     comment_id, login, body = (
         comment.number("id"),
         comment.text("user", "login"),
@@ -75,10 +75,10 @@ def read_request(environ: Mapping[str, str]) -> Request | None:
         return None
     if number is None or comment_id is None or login is None:
         return None
-    return Request(number=number, comment_id=comment_id, login=login, body=body, created_at=moment(comment))
+    return RunRequest(number=number, comment_id=comment_id, login=login, body=body, created_at=moment(comment))
 
 
-def is_unchanged(client: Client, request: Request) -> bool | None:
+def is_unchanged(client: Client, request: RunRequest) -> bool | None:
     """Return whether the comment is as it was written; `None` if it was deleted.
 
     Raises `GitHubFailed`.

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from ci_bench.errors import GitHubMissing, GitHubOdd
 from ci_bench.github.client import Client
-from ci_bench.github.server import Record
+from ci_bench.github.server import ApiRecord
 
 MAY_WRITE = frozenset({"admin", "write"})
 """GitHub reports the role maintain as write, and triage as read."""
@@ -28,29 +28,29 @@ def may_write(client: Client, login: str) -> bool:
     return same and found.text("permission") in MAY_WRITE
 
 
-def events_of(client: Client, number: int) -> Sequence[Record]:
+def events_of(client: Client, number: int) -> Sequence[ApiRecord]:
     """Return all events of a pull request. Raises `GitHubOdd` if there are more than are read."""
     listing = client.pages(f"issues/{number}/events")
     if not listing.complete:
         raise GitHubOdd(f"pull request {number} has too many events to search")
-    return [*Record.each(listing.items)]
+    return [*ApiRecord.each(listing.items)]
 
 
-def newest_move(events: Sequence[Record]) -> datetime | None:
+def newest_move(events: Sequence[ApiRecord]) -> datetime | None:
     """Return when a pull request last got another base or head by anything but a plain push."""
     return _newest(events, _MOVED)
 
 
-def newest_reset(events: Sequence[Record]) -> datetime | None:
+def newest_reset(events: Sequence[ApiRecord]) -> datetime | None:
     """Return when the head last became another one than a plain push makes it."""
     return _newest(events, _RESET)
 
 
-def _newest(events: Sequence[Record], kinds: frozenset[str]) -> datetime | None:
+def _newest(events: Sequence[ApiRecord], kinds: frozenset[str]) -> datetime | None:
     return max((moment(event) for event in events if event.text("event") in kinds), default=None)
 
 
-def runs_of(client: Client, sha: str) -> Iterator[Record]:
+def runs_of(client: Client, sha: str) -> Iterator[ApiRecord]:
     """Yield the runs of all workflows for pull requests at this commit.
 
     Raises `GitHubOdd` if there are more than are read.
@@ -59,15 +59,15 @@ def runs_of(client: Client, sha: str) -> Iterator[Record]:
     listing = client.pages("actions/runs", wanted, key="workflow_runs")
     if not listing.complete:
         raise GitHubOdd(f"{sha[:12]} has too many runs to search")
-    return (run for run in Record.each(listing.items) if run.text("head_sha") == sha)
+    return (run for run in ApiRecord.each(listing.items) if run.text("head_sha") == sha)
 
 
-def workflow_of(run: Record) -> str:
+def workflow_of(run: ApiRecord) -> str:
     """Return the path of a run's workflow file."""
     return (run.text("path") or "").partition("@")[0]
 
 
-def moment(record: Record, field: str = "created_at") -> datetime:
+def moment(record: ApiRecord, field: str = "created_at") -> datetime:
     """Return a date of GitHub's, which is in UTC. Raises `GitHubOdd`."""
     text = record.need_text(field)
     try:

@@ -16,20 +16,20 @@ from ci_bench.errors import GitHubOdd, NotOnGitHub
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ApiRecord:
     """One JSON object. Every accessor takes the names on the way: ``record.text("user", "login")``."""
 
     fields: Mapping[str, Any]
 
     @classmethod
-    def of(cls, value: Any) -> "Record":
+    def of(cls, value: Any) -> "ApiRecord":
         """Take parsed JSON for an object. Raises `GitHubOdd` for anything else."""
         if not isinstance(value, Mapping):
             raise GitHubOdd("the answer holds no object where one is expected")
         return cls(value)
 
     @classmethod
-    def each(cls, items: Sequence[Any]) -> Iterator["Record"]:
+    def each(cls, items: Sequence[Any]) -> Iterator["ApiRecord"]:
         """The objects of a list; anything else in it is skipped."""
         return (cls(item) for item in items if isinstance(item, Mapping))
 
@@ -48,10 +48,10 @@ class Record:
         value = self._at(names)
         return value if isinstance(value, bool) else None
 
-    def inner(self, *names: str) -> "Record | None":
+    def inner(self, *names: str) -> "ApiRecord | None":
         """An object within."""
         value = self._at(names)
-        return Record(value) if isinstance(value, Mapping) else None
+        return ApiRecord(value) if isinstance(value, Mapping) else None
 
     def need_text(self, *names: str) -> str:
         """A text that has to be there. Raises `GitHubOdd`."""
@@ -108,7 +108,7 @@ _TOKEN = re.compile(r"[\x21-\x7e]+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Server:
+class GithubServer:
     """The API at `api_url` (GitHub Enterprise's ends in ``/api/v3``), about `repository` (``owner/name``).
 
     Raises `NotOnGitHub` if one of them cannot be what it should be. The token is in no message, and not in `repr`.

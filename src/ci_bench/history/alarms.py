@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ci_bench.history.lines import Line
+from ci_bench.history.lines import HistoryLine
 from ci_bench.judge.times.trend import Move
 from ci_bench.judge.wording import count_of, percent, quantity
 from ci_bench.records.config import Policy, Rule, Severity
@@ -27,7 +27,7 @@ class Alarm:
     `confirmed` is what a paired run of the neighbouring commits said, in words; `None` if none was made.
     """
 
-    line: Line
+    line: HistoryLine
     move: Move
     severity: Severity
     confirmed: str | None = None
@@ -67,7 +67,7 @@ def drift_pace(move: Move) -> str:
     return f"{percent(move.per_run)} a run {over}" if math.isfinite(move.per_run) else over
 
 
-def alarms_of(lines: Sequence[Line], policy: Policy) -> tuple[Alarm, ...]:
+def alarms_of(lines: Sequence[HistoryLine], policy: Policy) -> tuple[Alarm, ...]:
     """The open moves for the worse, the gravest and largest first. A detail of a case is one like any other here."""
     found = [
         Alarm(line=line, move=line.trend.alarm, severity=policy.severity(Rule.REGRESSED, suite=line.points.suite))

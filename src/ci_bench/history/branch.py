@@ -46,7 +46,7 @@ class Answered(Protocol):
         """The end of stderr."""
 
 
-class Git(Protocol):
+class BranchGit(Protocol):
     """git in one repository, as `checkouts.git` runs it."""
 
     def run(self, *arguments: str, timeout_s: float = ..., more: Mapping[str, str] | None = None) -> str:
@@ -63,7 +63,7 @@ class Git(Protocol):
 class BranchStore:
     """A store on branch `name`, of this repository or, with `remote`, of another one. `pause` waits before another try."""
 
-    git: Git
+    git: BranchGit
     name: str
     remote: str | None = None
     pause: Callable[[float], None] = field(default=time.sleep)
@@ -168,7 +168,7 @@ _FINAL = (
 """Messages of git for errors that a retry cannot fix."""
 
 
-def repository_of(git: Git, name: str) -> str:
+def repository_of(git: BranchGit, name: str) -> str:
     """Check the name of a branch for the store. Raises `GitFailed` if it cannot be one."""
     if git.ask("check-ref-format", f"refs/heads/{name}") is None:
         raise GitFailed(f"{name!r} is not a valid branch name")

@@ -40,7 +40,7 @@ class EnvironmentChange:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
+class HistoryLine:
     """One metric of one arm of one case on one kind of hardware. `runs`, `values` and `errors` belong together.
 
     `hardware` is for people, `machine` tells one machine from another, to the byte.
@@ -82,7 +82,9 @@ class Line:
 _NEAR = 2
 
 
-def lines_of(history: History, *, least: Least, recent: int = RECENT, title: Callable[[str], str] = title_of) -> tuple[Line, ...]:
+def lines_of(
+    history: History, *, least: Least, recent: int = RECENT, title: Callable[[str], str] = title_of
+) -> tuple[HistoryLine, ...]:
     """Every line of a history, looked through; by case, metric, arm and hardware. `title` says what people call a metric."""
     machines = [_hardware(machine.identity) for machine in history.machines]
     words = {name: _titled(machine.identity) for name, machine in zip(machines, history.machines, strict=True)}
@@ -99,7 +101,7 @@ def lines_of(history: History, *, least: Least, recent: int = RECENT, title: Cal
             runs = tuple(history.runs[series.runs[place]] for place in groups[name])
             values = tuple(series.values[place] for place in groups[name])
             lines.append(
-                Line(
+                HistoryLine(
                     hardware=words[name],
                     machine=name,
                     points=series,

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ci_bench.history.alarms import Alarm, drift_pace
-from ci_bench.history.lines import Line
+from ci_bench.history.lines import HistoryLine
 from ci_bench.judge.times.trend import Move
 from ci_bench.judge.wording import count_of, percent, quantity
 from ci_bench.records.history import Entry
@@ -36,7 +36,7 @@ class Sheet:
     """
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[HistoryLine, ...]
     alarms: tuple[Alarm, ...]
     passed: tuple[str, ...] = ()
     commits: str | None = None
@@ -82,7 +82,7 @@ def _alarm(alarm: Alarm, commits: str | None) -> Html:
     return tag("li", *parts)
 
 
-def _table(lines: Sequence[Line]) -> Html:
+def _table(lines: Sequence[HistoryLine]) -> Html:
     if not lines:
         return tag("p", "The history holds no series yet.", class_="empty")
     heads = (tag("th", tag("button", name, type="button"), scope="col", aria_sort="none") for name in _HEADERS)
@@ -111,7 +111,7 @@ def _tools() -> Html:
     return tag("div", label, tag("p", told, class_="muted"), class_="tools")
 
 
-def _row(index: int, line: Line) -> Html:
+def _row(index: int, line: HistoryLine) -> Html:
     state = state_of(line)
     last = line.trend.moves[-1] if line.trend.moves else None
     unit = line.points.unit
@@ -131,7 +131,7 @@ def _row(index: int, line: Line) -> Html:
     return tag("tr", *cells, data_line=f"line-{index}")
 
 
-def state_of(line: Line) -> str:
+def state_of(line: HistoryLine) -> str:
     """One word for a series: worse (an alarm), better or changed (its last change), steady."""
     if line.trend.alarm is not None:
         return "worse"
@@ -140,7 +140,7 @@ def state_of(line: Line) -> str:
     return "better" if line.trend.moves[-1].worse < 0 else "changed"
 
 
-def _section(index: int, line: Line, sheet: Sheet) -> Html:
+def _section(index: int, line: HistoryLine, sheet: Sheet) -> Html:
     heading = tag("h3", identifier(line.points.case), f" {line.title} ({line.points.arm})")
     moves = [_move(line, move, sheet.commits) for move in reversed(line.trend.moves)]
     listed = tag("ul", *moves[:20]) if moves else tag("p", "No change was seen.", class_="muted")
@@ -150,7 +150,7 @@ def _section(index: int, line: Line, sheet: Sheet) -> Html:
     return tag("section", *parts, id=f"line-{index}")
 
 
-def _move(line: Line, move: Move, commits: str | None) -> Html:
+def _move(line: HistoryLine, move: Move, commits: str | None) -> Html:
     """A change in words: how much, between which commits and runs, with which change of the software."""
     unit = line.points.unit
     levels = f"{quantity(move.before, unit)} → {quantity(move.after, unit)}"
@@ -161,7 +161,7 @@ def _move(line: Line, move: Move, commits: str | None) -> Html:
     return tag("li", *parts)
 
 
-def _range(line: Line, move: Move, commits: str | None) -> Html:
+def _range(line: HistoryLine, move: Move, commits: str | None) -> Html:
     """The commits that a change lies between, and the runs that saw it, as links where it is known where to."""
     before, after = line.between(move)
     parts: list[Html | str] = ["after ", _commit(before, commits), " up to ", _commit(after, commits), f" ({after.at[:10]})"]
@@ -197,7 +197,7 @@ def _run(run: Entry, commits: str | None) -> list[Any]:
     return [run.at, (run.commit or "")[:_SHORT], seen]
 
 
-def _line(line: Line, place: dict[tuple[str, str], int]) -> dict[str, Any]:
+def _line(line: HistoryLine, place: dict[tuple[str, str], int]) -> dict[str, Any]:
     """Return a series' data for the chart.
 
     Levels and slopes are (first, last, level, half of the band, level at the end).
@@ -230,14 +230,14 @@ def _drawn(move: Move) -> list[Any]:
     return [move.place, f"drift, {_size(move)}", move.worse > 0, move.until, pace]
 
 
-def _slope(line: Line, move: Move) -> list[float]:
+def _slope(line: HistoryLine, move: Move) -> list[float]:
     """Describe the range from the last run on the old level to the first on the new one."""
     half = _BAND * line.trend.noise * (abs(move.before) + abs(move.after)) / 2
     before, after = (float(f"{level:.6g}") for level in (move.before, move.after))
     return [move.place - 1, move.end, before, float(f"{half:.4g}"), after]
 
 
-def _level(line: Line, start: int, stop: int) -> list[float]:
+def _level(line: HistoryLine, start: int, stop: int) -> list[float]:
     ordered = sorted(line.values[start:stop])
     level = ordered[len(ordered) // 2]
     return [start, stop - 1, float(f"{level:.6g}"), float(f"{_BAND * line.trend.noise * abs(level):.4g}")]

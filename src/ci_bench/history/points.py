@@ -12,7 +12,7 @@ import numpy as np
 
 from ci_bench.judge.times.calibration import fingerprint, instant
 from ci_bench.judge.times.noise import Floats, trimmed_mean
-from ci_bench.records.history import LARGEST, Entry, History, Machine, Points
+from ci_bench.records.history import LARGEST, Entry, History, HistoryMachine, Points
 from ci_bench.records.results import CaseResult, Metric, Results, RunState, Status
 from ci_bench.records.units import TIMES
 
@@ -41,7 +41,7 @@ def record_of(results: Results, *, url: str | None = None, report: str | None = 
     found = (_points(row, metric) for row in results.cases if row.status is Status.OK for metric in row.metrics)
     return History(
         tool_version=results.tool_version,
-        machines=(Machine(fingerprint=fingerprint(identity), identity=identity),),
+        machines=(HistoryMachine(fingerprint=fingerprint(identity), identity=identity),),
         runs=(entry,),
         series=tuple(series for series in found if series is not None),
     )
@@ -87,7 +87,7 @@ def joined(parts: Iterable[History], *, tool_version: str) -> History:
 
     A run is the same run where its id and its machine are the same.
     """
-    machines: dict[str, Machine] = {}
+    machines: dict[str, HistoryMachine] = {}
     known: dict[tuple[str, str], Entry] = {}
     cells: dict[Key, list[tuple[tuple[str, str], float, float | None]]] = {}
     shape: dict[Key, Points] = {}

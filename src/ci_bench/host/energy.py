@@ -32,7 +32,7 @@ IMPOSSIBLE = 1.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Count:
+class EnergyCount:
     """The counter of energy (J) at one moment (s, monotonic); `None` without a counter."""
 
     at_s: float
@@ -50,7 +50,7 @@ class Stretch:
 
     calls: int
     elapsed_s: float
-    counts: tuple[Count, ...]
+    counts: tuple[EnergyCount, ...]
     doubt: str | None = None
     temperature_c: float | None = None
 
@@ -59,7 +59,7 @@ class Uncountable(Exception):  # noqa: N818 - it says why the figure is missing
     """The reason why a stretch yields no power."""
 
 
-def mean_power_w(counts: Sequence[Count]) -> float:
+def mean_power_w(counts: Sequence[EnergyCount]) -> float:
     """Energy over time between the first and the last movement of the counter after the ramp.
 
     Raises:

@@ -9,10 +9,10 @@ harmless.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ci_bench.host.gpus.protocol import Cause, Reason
+from ci_bench.host.gpus.protocol import ClockCause, Reason
 from ci_bench.records.results import Fact, SideName
 
-HARMFUL = (Cause.HARDWARE, Cause.THERMAL)
+HARMFUL = (ClockCause.HARDWARE, ClockCause.THERMAL)
 """Causes of low clocks that are not a normal state.
 
 A power cap is normal on loaded data-centre GPUs.
@@ -27,7 +27,7 @@ Seat = tuple[SideName, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reading:
+class HealthReading:
     """The machine at one moment; `None` is unknown, and so is all of the GPU on a CPU run.
 
     `at_s` is the monotonic clock. `reasons` explain the GPU's reduced clocks (see `host.gpus.protocol`),
@@ -53,7 +53,7 @@ class Reading:
     involuntary_switches: int | None = None
 
 
-def taint(before: Reading, after: Reading, own: frozenset[int] | None) -> str | None:
+def taint(before: HealthReading, after: HealthReading, own: frozenset[int] | None) -> str | None:
     """Return why samples between two readings must be taken again, or `None`.
 
     `own` comes from `Monitor.residents`. A reason that holds at one of the two moments counts, and
@@ -71,7 +71,7 @@ def taint(before: Reading, after: Reading, own: frozenset[int] | None) -> str | 
     return "; ".join(found) or None
 
 
-def uneven_clocks(readings: Mapping[Seat, Sequence[Reading]]) -> str | None:
+def uneven_clocks(readings: Mapping[Seat, Sequence[HealthReading]]) -> str | None:
     """Describe a block whose sides had different clocks under the same arm, or return `None`.
 
     `readings` holds the readings at the end of each turn, by side and arm. Arms are never compared
@@ -82,7 +82,7 @@ def uneven_clocks(readings: Mapping[Seat, Sequence[Reading]]) -> str | None:
     found = []
     for arm in dict.fromkeys(arm for _, arm in readings):
         own = {side: taken for (side, of), taken in readings.items() if of == arm}
-        if any(_is(Cause.POWER_CAP, reading.reasons) for taken in own.values() for reading in taken):
+        if any(_is(ClockCause.POWER_CAP, reading.reasons) for taken in own.values() for reading in taken):
             continue
         for what, field in (("SM clock", "sm_mhz"), ("memory clock", "memory_mhz")):
             means = {side: mean for side, taken in own.items() if (mean := _mean_clock(taken, field)) is not None}
@@ -95,7 +95,7 @@ def uneven_clocks(readings: Mapping[Seat, Sequence[Reading]]) -> str | None:
     return "; ".join(found) or None
 
 
-def condition_facts(reading: Reading, *, since: Reading | None = None) -> dict[str, Fact]:
+def condition_facts(reading: HealthReading, *, since: HealthReading | None = None) -> dict[str, Fact]:
     """Return a reading as facts to store, without unknown values.
 
     With an earlier one, also shares and counts between the two.
@@ -121,20 +121,20 @@ def condition_facts(reading: Reading, *, since: Reading | None = None) -> dict[s
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def mean_sm_hz(readings: Sequence[Reading]) -> float | None:
+def mean_sm_hz(readings: Sequence[HealthReading]) -> float | None:
     """The mean clock of the multiprocessors (Hz) over the looks at which the GPU was not idle; `None` without any."""
     mhz = _mean_clock(readings, "sm_mhz")
     return None if mhz is None else 1e6 * mhz
 
 
-def _mean_clock(readings: Sequence[Reading], field: str) -> float | None:
+def _mean_clock(readings: Sequence[HealthReading], field: str) -> float | None:
     told = [reading for reading in readings if reading.reasons is not None]
-    values = [getattr(reading, field) for reading in told if not _is(Cause.IDLE, reading.reasons)]
+    values = [getattr(reading, field) for reading in told if not _is(ClockCause.IDLE, reading.reasons)]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 
 
-def _is(cause: Cause, reasons: tuple[Reason, ...] | None) -> bool:
+def _is(cause: ClockCause, reasons: tuple[Reason, ...] | None) -> bool:
     return any(reason.cause is cause for reason in reasons or ())
 
 

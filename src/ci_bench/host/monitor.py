@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from ci_bench.host.energy import Count
+from ci_bench.host.energy import EnergyCount
 from ci_bench.host.gpus import vendors
 from ci_bench.host.gpus.protocol import Gpu, GpuUnreachable
-from ci_bench.host.health import Reading, Seat, condition_facts, mean_sm_hz, processes, taint, uneven_clocks
+from ci_bench.host.health import HealthReading, Seat, condition_facts, mean_sm_hz, processes, taint, uneven_clocks
 from ci_bench.records.metrics import SM_CLOCK, MetricKind
 from ci_bench.records.results import Fact, Lane, Launch, Metric
 
@@ -101,9 +101,9 @@ class Host:
 
 logger = logging.getLogger(__name__)
 
-_NOTHING_SEEN = Reading(at_s=0.0)
+_NOTHING_SEEN = HealthReading(at_s=0.0)
 
-SEEN: Mapping[MetricKind, Callable[[Sequence[Reading]], float | None]] = {SM_CLOCK: mean_sm_hz}
+SEEN: Mapping[MetricKind, Callable[[Sequence[HealthReading]], float | None]] = {SM_CLOCK: mean_sm_hz}
 """The metrics from looks after turns, with the functions that reduce a block's looks at one arm."""
 
 
@@ -117,7 +117,7 @@ class Monitor:
         self._gpu, self._host, self._clock = gpu, host, clock
         self._vacant: frozenset[int] | None = None
         self._own: frozenset[int] | None = None
-        self._readings: tuple[Reading, ...] = ()
+        self._readings: tuple[HealthReading, ...] = ()
         self._notes: dict[str, str] = {}
         self._held = ExitStack()
         if note:
@@ -131,11 +131,11 @@ class Monitor:
         """
         return tuple(self._notes.values())
 
-    def read(self, workers: Iterable[int] = ()) -> Reading:
+    def read(self, workers: Iterable[int] = ()) -> HealthReading:
         """The machine now. `workers` are the process ids, in this namespace, whose involuntary switches are counted."""
         host = self._host
         ticks, stolen_ticks = host.ticks()
-        reading = Reading(
+        reading = HealthReading(
             at_s=self._clock(),
             load_1min=host.load_1min(),
             cpu_mhz=host.cpu_mhz(),
@@ -155,12 +155,12 @@ class Monitor:
         self._readings = (*self._readings[-1:], reading)
         return reading
 
-    def glance(self) -> Reading:
+    def glance(self) -> HealthReading:
         """Read the GPU's clocks and their limits, after each turn: the rest takes longer."""
-        return _NOTHING_SEEN if self._gpu is None else self._with_clocks(Reading(at_s=self._clock()), self._gpu)
+        return _NOTHING_SEEN if self._gpu is None else self._with_clocks(HealthReading(at_s=self._clock()), self._gpu)
 
     @staticmethod
-    def _with_clocks(reading: Reading, gpu: Gpu) -> Reading:
+    def _with_clocks(reading: HealthReading, gpu: Gpu) -> HealthReading:
         """Clocks first: every question gives the GPU time to fall idle."""
         return replace(reading, sm_mhz=gpu.sm_mhz(), memory_mhz=gpu.memory_mhz(), reasons=gpu.reasons())
 
@@ -168,12 +168,12 @@ class Monitor:
         """The cores that are closest to the GPU."""
         return None if self._gpu is None else self._gpu.near_cores()
 
-    def count(self) -> Count:
+    def count(self) -> EnergyCount:
         """The counter of energy: the GPU's, or on the CPU that of all packages."""
         counter = self._host if self._gpu is None else self._gpu
-        return Count(at_s=self._clock(), joules=counter.energy_j())
+        return EnergyCount(at_s=self._clock(), joules=counter.energy_j())
 
-    def metrics(self, glances: Mapping[int, Sequence[Reading]], *, arm: str, launch: int) -> tuple[Metric, ...]:
+    def metrics(self, glances: Mapping[int, Sequence[HealthReading]], *, arm: str, launch: int) -> tuple[Metric, ...]:
         """Return the metrics in `SEEN` of one arm, the mean of the looks in each block.
 
         Metrics without any reading are omitted.
@@ -213,15 +213,15 @@ class Monitor:
         """Mark all workers of a launch as warm: from now on `taint` counts new ones as foreign."""
         self._own = self.residents()
 
-    def taint(self, before: Reading, after: Reading) -> str | None:
+    def taint(self, before: HealthReading, after: HealthReading) -> str | None:
         """Return why samples between two readings must be taken again, or `None`."""
         return taint(before, after, self._own)
 
-    def uneven(self, glances: Mapping[Seat, Sequence[Reading]]) -> str | None:
+    def uneven(self, glances: Mapping[Seat, Sequence[HealthReading]]) -> str | None:
         """Describe different clocks of a block's sides after their turns, or return `None`."""
         return uneven_clocks(glances)
 
-    def facts(self, reading: Reading) -> dict[str, Fact]:
+    def facts(self, reading: HealthReading) -> dict[str, Fact]:
         """A reading as facts; of the last one, also shares and counts since the one before it."""
         earlier = self._readings[0] if len(self._readings) > 1 and reading is self._readings[-1] else None
         return condition_facts(reading, since=earlier)

@@ -20,22 +20,22 @@ from ci_bench.judge.times.cases import arm_speedups, missing_checks, missing_met
 from ci_bench.judge.times.devices import slots_of
 from ci_bench.judge.times.metrics import SampledRule, alone, in_turns, judge_lines
 from ci_bench.judge.times.paired import SlotsOfCases, judge_turns, turns_of
-from ci_bench.judge.times.pairing import Judged, Line, Match, Matching, case_verdict, known_of
+from ci_bench.judge.times.pairing import JudgedTimes, Line, Match, Matching, case_verdict, known_of
 from ci_bench.judge.times.ratios import Known
 from ci_bench.judge.times.screening import screen
-from ci_bench.judge.times.sequential import Rule
+from ci_bench.judge.times.sequential import SequentialRule
 from ci_bench.records.acceptance import Acceptance
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import (
     ArmSpeedup,
     BaselineMode,
     CaseComparison,
+    ComparedSide,
     Comparison,
     Mismatch,
     Pair,
     Parity,
     ParityFinding,
-    Side,
     Verdict,
 )
 from ci_bench.records.config import Policy
@@ -68,7 +68,7 @@ def compare(
     tool_version: str,
     calibration: Calibration | None = None,
     now: datetime | str | None = None,
-    rule: Rule | None = None,
+    rule: SequentialRule | None = None,
     scope: Scope = Scope(),  # noqa: B008 - frozen
     accepted: tuple[Acceptance, ...] = (),
 ) -> Comparison:
@@ -90,7 +90,9 @@ def compare(
     identity = head.environment.identity
     sampled: SampledRule = partial(screen, drift=policy.drift_of(identity.get("device")))
     if paired:
-        sampled = _in_turns(*describe(calibration, identity), now or head.run.started_at, rule or Rule(), slots_of(head))
+        sampled = _in_turns(
+            *describe(calibration, identity), now or head.run.started_at, rule or SequentialRule(), slots_of(head)
+        )
     cases, judged = _cases(matching, base.cases if base else (), head.cases, sampled, with_base=not mismatches)
     compared = Compared(
         mode=mode,
@@ -157,23 +159,27 @@ def _barrier(mismatches: tuple[Mismatch, ...]) -> str | None:
     return f"the runs differ in {', '.join(one.field for one in mismatches)}" if mismatches else None
 
 
-def _in_turns(calibration: Calibration | None, words: str, now: datetime | str, rule: Rule, slots: SlotsOfCases) -> SampledRule:
+def _in_turns(
+    calibration: Calibration | None, words: str, now: datetime | str, rule: SequentialRule, slots: SlotsOfCases
+) -> SampledRule:
     """The rule for a paired run: launch by launch, with the noise that was learned."""
 
-    def judged(lines: Sequence[Line], _: Known) -> Judged:
+    def judged(lines: Sequence[Line], _: Known) -> JudgedTimes:
         history = learned(calibration, [line.key for line in lines], now=now)
         return judge_turns(turns_of(lines, history, rule, slots), calibration=words)
 
     return judged
 
 
-def _side(results: Results) -> Side:
-    return Side(run=results.run, source=results.source, environment=results.environment, tool_version=results.tool_version)
+def _side(results: Results) -> ComparedSide:
+    return ComparedSide(
+        run=results.run, source=results.source, environment=results.environment, tool_version=results.tool_version
+    )
 
 
 def _cases(
     matching: Matching, before: Sequence[CaseResult], after: Sequence[CaseResult], sampled: SampledRule, *, with_base: bool
-) -> tuple[tuple[CaseComparison, ...], Judged]:
+) -> tuple[tuple[CaseComparison, ...], JudgedTimes]:
     """A row for each case of head's and base's ledgers, and what was seen over all of their metrics.
 
     Lines of many metrics are large, and so are their facts: each is released after its last use.

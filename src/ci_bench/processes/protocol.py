@@ -118,7 +118,7 @@ class Done:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fault:
+class WorkerFault:
     """The end of a stage, if the stage could report it: `kind` is a `Status` value.
 
     `spoilt`: a failed capture of a CUDA graph left the process unfit, and a new one without graphs
@@ -138,7 +138,7 @@ class Answer:
     progress: Progress | None = None
     done: Done | None = None
     evidence: Evidence | None = None
-    fault: Fault | None = None
+    fault: WorkerFault | None = None
     environment: Mapping[str, Mapping[str, str | int | float | bool | None]] | None = None
     beside: BesideBase | None = None
     judged: tuple[Check, ...] | None = None

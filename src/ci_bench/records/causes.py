@@ -9,7 +9,7 @@ from ci_bench.records.profiles import Bundle, GraphBreak, RowKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class CausePart:
     """A part of a step that takes a different time on head than on base (s a step).
 
     It is one row of both profiles, or several related rows.
@@ -88,7 +88,7 @@ class Cause:
     base_s: float | None = None
     head_s: float | None = None
     attributed: float | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[CausePart, ...] = ()
     memory: tuple[MemoryPart, ...] = ()
     new_breaks: tuple[GraphBreak, ...] = ()
     gone_breaks: tuple[GraphBreak, ...] = ()

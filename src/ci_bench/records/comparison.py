@@ -419,7 +419,7 @@ class Pairing:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Side:
+class ComparedSide:
     """The run on one side."""
 
     run: Run
@@ -451,8 +451,8 @@ class Comparison:
     schema_version: Literal[1] = 1
     tool_version: str
     mode: BaselineMode
-    head: Side
-    base: Side | None
+    head: ComparedSide
+    base: ComparedSide | None
     absence: str | None
     mismatches: tuple[Mismatch, ...]
     across: tuple[Mismatch, ...] = ()

@@ -17,7 +17,7 @@ LARGEST = 1e300
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Machine:
+class HistoryMachine:
     """A machine that runs took place on. `fingerprint` is the digest of its `identity`."""
 
     fingerprint: str
@@ -73,7 +73,7 @@ class History:
     kind: Literal["history"] = "history"
     schema_version: Literal[1] = 1
     tool_version: str
-    machines: tuple[Machine, ...]
+    machines: tuple[HistoryMachine, ...]
     runs: tuple[Entry, ...]
     series: tuple[Points, ...]
 

@@ -27,7 +27,7 @@ class RowKind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
+class SourceLine:
     """A line of source. `place` is ``model.py:42``, relative to the tree; `code` its text, empty if it can't be read."""
 
     place: str
@@ -51,12 +51,12 @@ class ProfileRow:
 
     name: str
     kind: RowKind
-    lines: tuple[Line, ...] = ()
+    lines: tuple[SourceLine, ...] = ()
     calls: float = 0.0
     seconds: float = 0.0
     error_s: float = 0.0
     alive_bytes: float = 0.0
-    laid_out: tuple[Line, ...] = ()
+    laid_out: tuple[SourceLine, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -505,7 +505,7 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class RunPart:
     """One run that a merged document is made of. `slot` names the device that it measured on, in whatever words tell it apart.
 
     `condition` is that of its machine, `measured_s` how long it held the device.
@@ -544,5 +544,5 @@ class Results:
     cases: tuple[CaseResult, ...]
     measured_s: float | None = None
     spent: tuple[Spent, ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[RunPart, ...] = ()
     losses: tuple[Loss, ...] = ()

@@ -24,7 +24,7 @@ Sides = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Mean:
+class MeanChange:
     """A mean over `cases` on head and, if there is a base side, on base; `None` without cases."""
 
     head: float | None
@@ -48,10 +48,10 @@ class Averages:
     cases: int
     only_head: int
     only_base: int
-    passing: Mean
-    speedup: Mean
-    compile_cold_s: Mean
-    compression: Mean
+    passing: MeanChange
+    speedup: MeanChange
+    compile_cold_s: MeanChange
+    compression: MeanChange
 
 
 @once
@@ -81,7 +81,7 @@ def _averages(key: tuple[str, str, str], group: list[CaseComparison], *, two_sid
     shared = [case for case in there if case.base_status is not None] if two_sided else there
     sound = [case for case in shared if passes(case) and (passed_before(case) or not two_sided)]
 
-    def mean(figure: Callable[[CaseComparison, str], Sides], combine: Callable[[list[float]], float]) -> Mean:
+    def mean(figure: Callable[[CaseComparison, str], Sides], combine: Callable[[list[float]], float]) -> MeanChange:
         return _mean((figure(case, arm) for case in sound), combine, two_sided=two_sided)
 
     share = [_share(map(rule, shared)) for rule in (passes, passed_before)]
@@ -92,7 +92,7 @@ def _averages(key: tuple[str, str, str], group: list[CaseComparison], *, two_sid
         cases=len(shared),
         only_head=len(there) - len(shared),
         only_base=len(group) - len(there) if two_sided else 0,
-        passing=Mean(head=share[0], base=share[1] if two_sided else None, cases=len(shared)),
+        passing=MeanChange(head=share[0], base=share[1] if two_sided else None, cases=len(shared)),
         speedup=mean(_speedup, statistics.geometric_mean),
         compile_cold_s=mean(_compile_cold_s, statistics.fmean),
         compression=mean(_compression, statistics.geometric_mean),
@@ -110,10 +110,10 @@ def passed_before(case: CaseComparison) -> bool:
     return case.base_status is Status.OK and not case.base_faults
 
 
-def _mean(figures: Iterable[Sides], combine: Callable[[list[float]], float], *, two_sided: bool) -> Mean:
+def _mean(figures: Iterable[Sides], combine: Callable[[list[float]], float], *, two_sided: bool) -> MeanChange:
     known = [sides if two_sided else sides[:1] for sides in figures if all(map(_is_known, sides if two_sided else sides[:1]))]
     head, *base = ([value for value in side if value is not None] for side in zip(*known, strict=True)) if known else ([],)
-    return Mean(head=combine(head) if head else None, base=combine(base[0]) if base else None, cases=len(known))
+    return MeanChange(head=combine(head) if head else None, base=combine(base[0]) if base else None, cases=len(known))
 
 
 def _is_known(value: float | None) -> bool:

@@ -6,7 +6,7 @@ from ci_bench.records.comparison import Pair
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Check, Unit
 from ci_bench.report import words
-from ci_bench.report.columns import CASE, Column, Columns, Kind, noted, title_of
+from ci_bench.report.columns import CASE, Column, ColumnKind, Columns, noted, title_of
 from ci_bench.report.rows import Row
 from ci_bench.report.text import UNKNOWN, quantity
 from ci_bench.report.words import Mood
@@ -51,20 +51,20 @@ MAIN: Columns[Row] = (
     Column(
         title="Verdict",
         text=lambda row: row.word,
-        kind=Kind.WORDS,
+        kind=ColumnKind.WORDS,
         mood=lambda row: row.mood,
         note=lambda row: row.marks,
-        note_kind=Kind.WORDS,
+        note_kind=ColumnKind.WORDS,
         key=lambda row: int(row.mood),
         group=lambda row: row.word,
     ),
-    Column(title=CASE, text=lambda row: row.label, kind=Kind.ID, group=lambda row: row.case.suite),
-    Column(title="Arm", text=lambda row: row.arm or UNKNOWN, kind=Kind.NAME, width=14),
+    Column(title=CASE, text=lambda row: row.label, kind=ColumnKind.ID, group=lambda row: row.case.suite),
+    Column(title="Arm", text=lambda row: row.arm or UNKNOWN, kind=ColumnKind.NAME, width=14),
     Column(
         title="Step time",
         text=lambda row: _if_known(row.time, words.both_sides),
         note=_other_time,
-        note_kind=Kind.PROSE,
+        note_kind=ColumnKind.PROSE,
         key=lambda row: _median(row.time),
         width=16,
     ),
@@ -81,20 +81,20 @@ MAIN: Columns[Row] = (
         title="Speedup",
         text=lambda row: UNKNOWN if row.speedup is None else words.speedup(row.speedup),
         note=lambda row: "" if row.speedup is None else f"over {row.speedup.reference}",
-        note_kind=Kind.PROSE,
+        note_kind=ColumnKind.PROSE,
         key=lambda row: None if row.speedup is None else row.speedup.speedup,
         width=10,
     ),
     Column(
         title="Parity with base",
         text=lambda row: words.base_parity(row.case) if row.of_reference else UNKNOWN,
-        kind=Kind.WORDS,
+        kind=ColumnKind.WORDS,
         mood=lambda row: words.base_parity_mood(row.case) if row.of_reference else None,
     ),
     Column(
         title="Parity with reference",
         text=lambda row: UNKNOWN if row.parity is None else words.parity(row.parity),
-        kind=Kind.WORDS,
+        kind=ColumnKind.WORDS,
         mood=lambda row: None if row.parity is None else words.parity_mood(row.parity),
     ),
     Column(
@@ -131,11 +131,11 @@ def _checks_of(row: Row) -> list[Check]:
 _CASE_AND_ARM: Column[Row] = Column(
     title=CASE,
     text=lambda row: row.label,
-    kind=Kind.ID,
+    kind=ColumnKind.ID,
     note=lambda row: row.arm or "",
-    note_kind=Kind.NAME,
+    note_kind=ColumnKind.NAME,
 )
-_PARITY: Column[Row] = Column(title="Parity", text=_parity_of_row, kind=Kind.WORDS, mood=_parity_mood_of_row)
+_PARITY: Column[Row] = Column(title="Parity", text=_parity_of_row, kind=ColumnKind.WORDS, mood=_parity_mood_of_row)
 COMPACT: Columns[Row] = (
     _BY_TITLE["Verdict"],
     _CASE_AND_ARM,
@@ -147,7 +147,7 @@ COMPACT: Columns[Row] = (
 _CHECKS: Column[Row] = Column(
     title="Checks",
     text=lambda row: words.checks(_checks_of(row)),
-    kind=Kind.WORDS,
+    kind=ColumnKind.WORDS,
     mood=lambda row: min(map(words.check_mood, _checks_of(row)), default=None),
 )
 NEW: Columns[Row] = (

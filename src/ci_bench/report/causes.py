@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from ci_bench.records.causes import Cause, MemoryPart, Part
+from ci_bench.records.causes import Cause, CausePart, MemoryPart
 from ci_bench.records.comparison import CaseComparison, Comparison, Finding, Pair, Verdict
 from ci_bench.records.config import Rule
 from ci_bench.records.metrics import COMPILATIONS, COMPILE_COLD, COMPILE_PHASES
@@ -117,13 +117,13 @@ def _slower(cause: Cause, name: Form) -> str:
     return f"slower in: {'; '.join(_part(part, name) for part in parts[:SHOWN])}{more}. {share}"
 
 
-def _part(part: Part, name: Form) -> str:
+def _part(part: CausePart, name: Form) -> str:
     share = f", {percent(part.share)} of the change" if part.share is not None else ""
     made = ", where the layout that they read is made" if part.by_layout else ""
     return f"{called(part, name)} (+{seconds(part.change_s)} a step{share}){_at(part.places, name)}{made}"
 
 
-def called(part: Part, name: Form) -> str:
+def called(part: CausePart, name: Form) -> str:
     """The largest name on head, of base's where it is gone; and what it stands for."""
     before, after = part.before[:1], part.after[:1]
     if after and before and _unlike(before[0], after[0]):

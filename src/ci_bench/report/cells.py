@@ -10,7 +10,7 @@ from ci_bench.records.comparison import CaseComparison, Finding
 from ci_bench.records.config import Severity
 from ci_bench.records.results import Fact
 from ci_bench.report import columns
-from ci_bench.report.columns import Column, Kind
+from ci_bench.report.columns import Column, ColumnKind
 from ci_bench.report.text import NO_BREAK_SPACE, UNKNOWN, code, plain
 from ci_bench.report.words import Mood
 
@@ -31,12 +31,12 @@ def _id(text: str) -> str:
     return code(text, cap=_ID_CAP)
 
 
-_FORMS: dict[Kind, Callable[[str], str]] = {
-    Kind.WORDS: str,
-    Kind.FIGURES: _unbroken,
-    Kind.NAME: code,
-    Kind.ID: _id,
-    Kind.PROSE: plain,
+_FORMS: dict[ColumnKind, Callable[[str], str]] = {
+    ColumnKind.WORDS: str,
+    ColumnKind.FIGURES: _unbroken,
+    ColumnKind.NAME: code,
+    ColumnKind.ID: _id,
+    ColumnKind.PROSE: plain,
 }
 
 
@@ -49,7 +49,7 @@ def cell(column: Column[T]) -> Callable[[T], str]:
     """Draws the cells of a column: ``✅ unchanged (detail)``."""
     form, form_of_note = _FORMS[column.kind], _FORMS[column.note_kind]
     words, mood, note, strong = column.text, column.mood, column.note, column.strong
-    with_icon = column.kind is Kind.WORDS
+    with_icon = column.kind is ColumnKind.WORDS
     if not (with_icon and mood) and note is None and strong is None:
         return _text_alone(words, form)
 
@@ -82,7 +82,7 @@ def _text_alone(words: Callable[[T], str], form: Callable[[str], str]) -> Callab
 def fact(field: str, value: Fact) -> str:
     """A property of a machine."""
     text, kind = columns.fact(field, value)
-    return text if kind is Kind.WORDS else _FORMS[kind](text)
+    return text if kind is ColumnKind.WORDS else _FORMS[kind](text)
 
 
 def finding(found: Finding, labels: Mapping[str, str]) -> str:

@@ -24,7 +24,7 @@ from ci_bench.records.outputs import Sameness, format_factor
 from ci_bench.records.results import Status
 from ci_bench.records.units import TIMES, relative_change
 from ci_bench.report import words
-from ci_bench.report.columns import Column, Columns, Kind, title_of
+from ci_bench.report.columns import Column, ColumnKind, Columns, title_of
 from ci_bench.report.groups import Group, covered, groups, pair_of
 from ci_bench.report.once import once
 from ci_bench.report.rows import labels
@@ -82,18 +82,18 @@ class Change:
 
 
 CHANGES: Columns[Change] = (
-    Column(title="Verdict", text=lambda row: row.word, kind=Kind.WORDS, mood=lambda row: row.mood),
-    Column(title="Case", text=lambda row: row.label, kind=Kind.ID),
+    Column(title="Verdict", text=lambda row: row.word, kind=ColumnKind.WORDS, mood=lambda row: row.mood),
+    Column(title="Case", text=lambda row: row.label, kind=ColumnKind.ID),
     Column(
         title="Metric",
         text=lambda row: row.subject,
-        kind=Kind.PROSE,
+        kind=ColumnKind.PROSE,
         note=lambda row: row.arm,
-        note_kind=Kind.NAME,
+        note_kind=ColumnKind.NAME,
     ),
     Column(title="Base", text=lambda row: row.base),
     Column(title="Head", text=lambda row: row.head),
-    Column(title="Change", text=lambda row: row.change, kind=Kind.PROSE, strong=lambda row: row.mood is Mood.BAD),
+    Column(title="Change", text=lambda row: row.change, kind=ColumnKind.PROSE, strong=lambda row: row.mood is Mood.BAD),
 )
 
 

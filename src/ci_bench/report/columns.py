@@ -11,13 +11,13 @@ from enum import Enum, auto
 from functools import partial
 from typing import Generic, TypeVar
 
-from ci_bench.records.causes import MemoryPart, Part
+from ci_bench.records.causes import CausePart, MemoryPart
 from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Pair, ParityFinding, Summary
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.outputs import OutputsFinding, TensorError
 from ci_bench.records.results import Check, Fact, Status, Unit
 from ci_bench.report import words
-from ci_bench.report.averages import Averages, Mean
+from ci_bench.report.averages import Averages, MeanChange
 from ci_bench.report.modes import ModeRow
 from ci_bench.report.text import (
     UNKNOWN,
@@ -37,7 +37,7 @@ from ci_bench.report.words import Mood
 T = TypeVar("T")
 
 
-class Kind(Enum):
+class ColumnKind(Enum):
     """Kind of text in a column."""
 
     WORDS = auto()
@@ -64,10 +64,10 @@ class Column(Generic[T]):
 
     title: str
     text: Callable[[T], str]
-    kind: Kind = Kind.FIGURES
+    kind: ColumnKind = ColumnKind.FIGURES
     mood: Callable[[T], Mood | None] | None = None
     note: Callable[[T], str] | None = None
-    note_kind: Kind = Kind.FIGURES
+    note_kind: ColumnKind = ColumnKind.FIGURES
     strong: Callable[[T], bool] | None = None
     key: Callable[[T], float | None] | None = None
     group: Callable[[T], str] | None = None
@@ -152,14 +152,14 @@ METRICS: Columns[OfPair] = (
     Column(
         title="Verdict",
         text=lambda item: item[1].verdict,
-        kind=Kind.WORDS,
+        kind=ColumnKind.WORDS,
         mood=lambda item: words.mood(item[1].verdict),
         note=lambda item: "detail" if item[1].detail else "",
-        note_kind=Kind.WORDS,
+        note_kind=ColumnKind.WORDS,
     ),
-    Column(title=CASE, text=lambda item: item[0].called, kind=Kind.ID),
-    Column(title="Arm", text=lambda item: item[1].arm, kind=Kind.NAME),
-    Column(title="Metric", text=lambda item: title_of(item[1]), kind=Kind.PROSE),
+    Column(title=CASE, text=lambda item: item[0].called, kind=ColumnKind.ID),
+    Column(title="Arm", text=lambda item: item[1].arm, kind=ColumnKind.NAME),
+    Column(title="Metric", text=lambda item: title_of(item[1]), kind=ColumnKind.PROSE),
     Column(
         title="Base", text=lambda item: words.side(item[1].base, item[1]), note=lambda item: _throughput(item[1].base, item[1])
     ),
@@ -170,7 +170,7 @@ METRICS: Columns[OfPair] = (
     Column(title="Noise", text=lambda item: words.noise(item[1])),
     Column(title="Resolvable", text=lambda item: words.fine(item[1].resolvable)),
     Column(title="q", text=lambda item: words.discovery(item[1])),
-    Column(title="Reason", text=lambda item: item[1].reason or UNKNOWN, kind=Kind.PROSE),
+    Column(title="Reason", text=lambda item: item[1].reason or UNKNOWN, kind=ColumnKind.PROSE),
 )
 """Every metric of every arm."""
 _BY_TITLE = {column.title: column for column in METRICS}
@@ -180,9 +180,9 @@ FEW_METRICS: Columns[OfPair] = (
     Column(
         title="Metric",
         text=lambda item: title_of(item[1]),
-        kind=Kind.PROSE,
+        kind=ColumnKind.PROSE,
         note=lambda item: item[1].arm,
-        note_kind=Kind.NAME,
+        note_kind=ColumnKind.NAME,
     ),
     _BY_TITLE["Base"],
     _BY_TITLE["Head"],
@@ -202,10 +202,10 @@ def _metric_of(item: OfSpeedup) -> str:
 
 
 ARMS: Columns[OfSpeedup] = (
-    Column(title=CASE, text=lambda item: item[0].called, kind=Kind.ID),
-    Column(title="Arm", text=lambda item: item[1].arm, kind=Kind.NAME),
-    Column(title="Reference", text=lambda item: item[1].reference, kind=Kind.NAME),
-    Column(title="Metric", text=_metric_of, kind=Kind.PROSE),
+    Column(title=CASE, text=lambda item: item[0].called, kind=ColumnKind.ID),
+    Column(title="Arm", text=lambda item: item[1].arm, kind=ColumnKind.NAME),
+    Column(title="Reference", text=lambda item: item[1].reference, kind=ColumnKind.NAME),
+    Column(title="Metric", text=_metric_of, kind=ColumnKind.PROSE),
     Column(
         title="Speedup",
         text=lambda item: ratio(item[1].speedup),
@@ -249,25 +249,25 @@ PARITY: Columns[OfParity] = (
     Column(
         title="Verdict",
         text=lambda item: words.parity(item[1]),
-        kind=Kind.WORDS,
+        kind=ColumnKind.WORDS,
         mood=lambda item: words.parity_mood(item[1]),
     ),
-    Column(title=CASE, text=lambda item: item[0].called, kind=Kind.ID),
-    Column(title="Arm", text=lambda item: item[1].arm, kind=Kind.NAME),
-    Column(title="Tier", text=lambda item: item[1].tier or UNKNOWN, kind=Kind.WORDS),
-    Column(title="Masks", text=lambda item: (item[1].masks or UNKNOWN).replace("_", " "), kind=Kind.WORDS),
+    Column(title=CASE, text=lambda item: item[0].called, kind=ColumnKind.ID),
+    Column(title="Arm", text=lambda item: item[1].arm, kind=ColumnKind.NAME),
+    Column(title="Tier", text=lambda item: item[1].tier or UNKNOWN, kind=ColumnKind.WORDS),
+    Column(title="Masks", text=lambda item: (item[1].masks or UNKNOWN).replace("_", " "), kind=ColumnKind.WORDS),
     Column(title="Steps", text=lambda item: count(item[1].steps)),
-    Column(title="Distance", text=lambda item: words.distance(item[1]), kind=Kind.WORDS),
-    Column(title="First step out", text=_first_step, note=lambda item: item[1].signal or "", note_kind=Kind.NAME),
-    Column(title="Accuracy", text=_accuracy, kind=Kind.WORDS, mood=_accuracy_mood),
+    Column(title="Distance", text=lambda item: words.distance(item[1]), kind=ColumnKind.WORDS),
+    Column(title="First step out", text=_first_step, note=lambda item: item[1].signal or "", note_kind=ColumnKind.NAME),
+    Column(title="Accuracy", text=_accuracy, kind=ColumnKind.WORDS, mood=_accuracy_mood),
     Column(
         title="training_loss.py’s rule",
         text=_seed_rule,
-        kind=Kind.WORDS,
+        kind=ColumnKind.WORDS,
         note=lambda item: item[1].seed_rule.detail if item[1].seed_rule else "",
-        note_kind=Kind.PROSE,
+        note_kind=ColumnKind.PROSE,
     ),
-    Column(title="Detail", text=lambda item: item[1].detail or UNKNOWN, kind=Kind.PROSE),
+    Column(title="Detail", text=lambda item: item[1].detail or UNKNOWN, kind=ColumnKind.PROSE),
 )
 """Loss parity of head with base, and of each candidate arm with its reference."""
 _SHORT_PARITY = ("Verdict", CASE, "Arm", "Steps", "Distance", "Accuracy", "Detail")
@@ -278,13 +278,13 @@ OUTPUTS: Columns[OfOutputs] = (
     Column(
         title="Verdict",
         text=lambda item: words.outputs(item[1]),
-        kind=Kind.WORDS,
+        kind=ColumnKind.WORDS,
         mood=lambda item: words.outputs_mood(item[1]),
     ),
-    Column(title=CASE, text=lambda item: item[0].called, kind=Kind.ID),
-    Column(title="Arm", text=lambda item: item[1].arm, kind=Kind.NAME),
+    Column(title=CASE, text=lambda item: item[0].called, kind=ColumnKind.ID),
+    Column(title="Arm", text=lambda item: item[1].arm, kind=ColumnKind.NAME),
     Column(title="Tensors", text=lambda item: count(item[1].tensors)),
-    Column(title="Detail", text=lambda item: item[1].detail or UNKNOWN, kind=Kind.PROSE),
+    Column(title="Detail", text=lambda item: item[1].detail or UNKNOWN, kind=ColumnKind.PROSE),
 )
 """Outputs of head against those of base."""
 
@@ -293,15 +293,15 @@ def _error(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.3g}"
 
 
-def _names_of(part: Part) -> str:
+def _names_of(part: CausePart) -> str:
     return ", ".join(part.after or part.before)
 
 
-def _calls_of(part: Part) -> str:
+def _calls_of(part: CausePart) -> str:
     return joined(count(part.base_calls), " → ", count(part.head_calls)) if part.calls else UNKNOWN
 
 
-def _instead_of(part: Part) -> str:
+def _instead_of(part: CausePart) -> str:
     """Return the part that it replaced, if its name differs."""
     if not part.after:
         return "gone"
@@ -310,29 +310,29 @@ def _instead_of(part: Part) -> str:
 
 
 TENSORS: Columns[TensorError] = (
-    Column(title="Tensor", text=lambda error: error.name, kind=Kind.NAME),
+    Column(title="Tensor", text=lambda error: error.name, kind=ColumnKind.NAME),
     Column(title="Off by", text=lambda error: _error(error.error)),
     Column(title="Rounding explains", text=lambda error: _error(error.allowed)),
-    Column(title="Fault", text=lambda error: error.fault or UNKNOWN, kind=Kind.PROSE),
+    Column(title="Fault", text=lambda error: error.fault or UNKNOWN, kind=ColumnKind.PROSE),
 )
 """The tensors that come nearest to their limit, or are farthest beyond it."""
 
-PARTS: Columns[Part] = (
-    Column(title="What", text=_names_of, kind=Kind.ID, note=_instead_of, note_kind=Kind.PROSE),
-    Column(title="Where", text=lambda part: ", ".join(part.places) or UNKNOWN, kind=Kind.ID),
+PARTS: Columns[CausePart] = (
+    Column(title="What", text=_names_of, kind=ColumnKind.ID, note=_instead_of, note_kind=ColumnKind.PROSE),
+    Column(title="Where", text=lambda part: ", ".join(part.places) or UNKNOWN, kind=ColumnKind.ID),
     Column(title="Base", text=lambda part: seconds(part.base_s)),
     Column(title="Head", text=lambda part: seconds(part.head_s)),
     Column(title="Change", text=lambda part: f"{'+' if part.change_s > 0 else ''}{seconds(part.change_s)}"),
     Column(title="Of the change", text=lambda part: percent(part.share)),
     Column(title="Calls", text=_calls_of),
-    Column(title="Kind", text=lambda part: part.kind, kind=Kind.WORDS),
-    Column(title="Code", text=lambda part: part.codes[0] if part.codes and part.codes[0] else UNKNOWN, kind=Kind.NAME),
+    Column(title="ColumnKind", text=lambda part: part.kind, kind=ColumnKind.WORDS),
+    Column(title="Code", text=lambda part: part.codes[0] if part.codes and part.codes[0] else UNKNOWN, kind=ColumnKind.NAME),
 )
 """Parts of a step that take a different time than before, the largest first."""
 
 MEMORY_PARTS: Columns[MemoryPart] = (
-    Column(title="What", text=lambda part: part.name, kind=Kind.ID),
-    Column(title="Where", text=lambda part: ", ".join(part.places) or UNKNOWN, kind=Kind.ID),
+    Column(title="What", text=lambda part: part.name, kind=ColumnKind.ID),
+    Column(title="Where", text=lambda part: ", ".join(part.places) or UNKNOWN, kind=ColumnKind.ID),
     Column(title="Base", text=lambda part: bytes_(part.base_bytes)),
     Column(title="Head", text=lambda part: bytes_(part.head_bytes)),
     Column(title="Change", text=lambda part: f"{'+' if part.change_bytes > 0 else ''}{bytes_(part.change_bytes)}"),
@@ -343,15 +343,15 @@ CHECKS: Columns[OfCheck] = (
     Column(
         title="Outcome",
         text=lambda item: item[1].outcome,
-        kind=Kind.WORDS,
+        kind=ColumnKind.WORDS,
         mood=lambda item: None if item[1].informative else words.check_mood(item[1]),
         note=lambda item: "for information" if item[1].informative else "",
-        note_kind=Kind.WORDS,
+        note_kind=ColumnKind.WORDS,
     ),
-    Column(title=CASE, text=lambda item: item[0].called, kind=Kind.ID),
-    Column(title="Arm", text=lambda item: item[1].arm, kind=Kind.NAME),
-    Column(title="Check", text=lambda item: item[1].name, kind=Kind.NAME),
-    Column(title="Detail", text=lambda item: item[1].detail or UNKNOWN, kind=Kind.PROSE),
+    Column(title=CASE, text=lambda item: item[0].called, kind=ColumnKind.ID),
+    Column(title="Arm", text=lambda item: item[1].arm, kind=ColumnKind.NAME),
+    Column(title="Check", text=lambda item: item[1].name, kind=ColumnKind.NAME),
+    Column(title="Detail", text=lambda item: item[1].detail or UNKNOWN, kind=ColumnKind.PROSE),
 )
 """Every check of every arm."""
 
@@ -361,16 +361,16 @@ def _status(status: Status | None) -> str:
 
 
 UNCLEAR: Columns[CaseComparison] = (
-    Column(title="Verdict", text=lambda case: case.verdict, kind=Kind.WORDS, mood=lambda case: words.mood(case.verdict)),
-    Column(title=CASE, text=lambda case: case.called, kind=Kind.ID),
-    Column(title="Base", text=lambda case: _status(case.base_status), kind=Kind.WORDS),
-    Column(title="Head", text=lambda case: _status(case.head_status), kind=Kind.WORDS),
-    Column(title="Reason", text=lambda case: case.reason or UNKNOWN, kind=Kind.PROSE),
+    Column(title="Verdict", text=lambda case: case.verdict, kind=ColumnKind.WORDS, mood=lambda case: words.mood(case.verdict)),
+    Column(title=CASE, text=lambda case: case.called, kind=ColumnKind.ID),
+    Column(title="Base", text=lambda case: _status(case.base_status), kind=ColumnKind.WORDS),
+    Column(title="Head", text=lambda case: _status(case.head_status), kind=ColumnKind.WORDS),
+    Column(title="Reason", text=lambda case: case.reason or UNKNOWN, kind=ColumnKind.PROSE),
 )
 """Cases without a comparison of figures on both sides, or without a clear answer."""
 
 
-def _mean(of: Callable[[Averages], Mean], form: Callable[[float | None], str]) -> Callable[[Averages], str]:
+def _mean(of: Callable[[Averages], MeanChange], form: Callable[[float | None], str]) -> Callable[[Averages], str]:
     """``95 → 100 %``."""
 
     def say(averages: Averages) -> str:
@@ -382,7 +382,7 @@ def _mean(of: Callable[[Averages], Mean], form: Callable[[float | None], str]) -
     return say
 
 
-def _over(of: Callable[[Averages], Mean], averages: Averages) -> str:
+def _over(of: Callable[[Averages], MeanChange], averages: Averages) -> str:
     """Over how many cases, where that is not all of the group."""
     mean = of(averages)
     return "" if mean.head is None or mean.cases == averages.cases else f"of {mean.cases:,}"
@@ -393,20 +393,20 @@ def _besides(averages: Averages) -> str:
     return ", ".join(f"{number:,} on {side}" for number, side in sides if number) or UNKNOWN
 
 
-def _mean_column(title: str, of: Callable[[Averages], Mean], form: Callable[[float | None], str]) -> Column[Averages]:
+def _mean_column(title: str, of: Callable[[Averages], MeanChange], form: Callable[[float | None], str]) -> Column[Averages]:
     return Column(title=title, text=_mean(of, form), note=partial(_over, of))
 
 
 MEANS: Columns[Averages] = (
-    Column(title="Suite", text=lambda averages: averages.suite, kind=Kind.NAME),
-    Column(title="Setting", text=lambda averages: averages.setting or UNKNOWN, kind=Kind.ID),
-    Column(title="Arm", text=lambda averages: averages.arm, kind=Kind.NAME),
+    Column(title="Suite", text=lambda averages: averages.suite, kind=ColumnKind.NAME),
+    Column(title="Setting", text=lambda averages: averages.setting or UNKNOWN, kind=ColumnKind.ID),
+    Column(title="Arm", text=lambda averages: averages.arm, kind=ColumnKind.NAME),
     Column(title="Cases", text=lambda averages: count(averages.cases)),
     _mean_column("Pass", lambda averages: averages.passing, percent),
     _mean_column("Speedup", lambda averages: averages.speedup, ratio),
     _mean_column("Cold compilation", lambda averages: averages.compile_cold_s, seconds),
     _mean_column("Compression of memory", lambda averages: averages.compression, ratio),
-    Column(title="Besides", text=_besides, kind=Kind.WORDS),
+    Column(title="Besides", text=_besides, kind=ColumnKind.WORDS),
 )
 """Means over the cases that both sides have, by suite, setting and arm."""
 
@@ -448,9 +448,9 @@ def of_modes(arms: tuple[str, ...]) -> Columns[ModeRow]:
         for arm in arms
     )
     reference: Column[ModeRow] = Column(
-        title="Reference", text=lambda row: (row.case.reference if row.case else None) or UNKNOWN, kind=Kind.NAME
+        title="Reference", text=lambda row: (row.case.reference if row.case else None) or UNKNOWN, kind=ColumnKind.NAME
     )
-    return (Column(title=CASE, text=lambda row: row.label, kind=Kind.ID, width=22), reference, *by_arm)
+    return (Column(title=CASE, text=lambda row: row.label, kind=ColumnKind.ID, width=22), reference, *by_arm)
 
 
 MODES_LEGEND = (
@@ -459,23 +459,23 @@ MODES_LEGEND = (
 )
 
 
-def fact(field: str, value: Fact) -> tuple[str, Kind]:
+def fact(field: str, value: Fact) -> tuple[str, ColumnKind]:
     """Return a property of a machine or a case.
 
     Numbers are grouped, to keep a long one from looking like a commit.
     """
     if value is None or isinstance(value, bool):
-        return {None: UNKNOWN, True: "yes", False: "no"}[value], Kind.WORDS
+        return {None: UNKNOWN, True: "yes", False: "no"}[value], ColumnKind.WORDS
     if isinstance(value, str):
-        return value, Kind.NAME
+        return value, ColumnKind.NAME
     if field.endswith("_bytes"):
-        return bytes_(value), Kind.FIGURES
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}", Kind.FIGURES
+        return bytes_(value), ColumnKind.FIGURES
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}", ColumnKind.FIGURES
 
 
 FACTS: Columns[OfFact] = (
-    Column(title=CASE, text=lambda item: item[0].called, kind=Kind.ID),
-    Column(title="Fact", text=lambda item: item[1], kind=Kind.NAME),
-    Column(title="Value", text=lambda item: fact(item[1], item[2])[0], kind=Kind.PROSE),
+    Column(title=CASE, text=lambda item: item[0].called, kind=ColumnKind.ID),
+    Column(title="Fact", text=lambda item: item[1], kind=ColumnKind.NAME),
+    Column(title="Value", text=lambda item: fact(item[1], item[2])[0], kind=ColumnKind.PROSE),
 )
 """Facts of cases that no verdict depends on."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeVar
 
-from ci_bench.records.comparison import CaseComparison, Comparison, Finding, Side
+from ci_bench.records.comparison import CaseComparison, ComparedSide, Comparison, Finding
 from ci_bench.records.config import Rule, Severity
 from ci_bench.records.labels import worst_first
 from ci_bench.records.outputs import Sameness
@@ -44,7 +44,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Block:
+class CommentBlock:
     """Rows, worst first, between a head and a tail. `name` says what the rows are, for the note on what was cut.
 
     `more` rows come after them that were never written out, because these alone fill the room there is.
@@ -89,20 +89,20 @@ def filling(rows: Iterable[T], room: int | None) -> Iterator[T]:
             return
 
 
-def listed(name: str, rows: Iterable[str], number: int, *, room: int | None, between: str = "\n") -> Block:
+def listed(name: str, rows: Iterable[str], number: int, *, room: int | None, between: str = "\n") -> CommentBlock:
     """A block of `number` rows, written out until they fill `room`."""
     written = tuple(filling(rows, room))
-    return Block(name=name, rows=written, between=between, more=number - len(written))
+    return CommentBlock(name=name, rows=written, between=between, more=number - len(written))
 
 
-def drawn(name: str, columns: Columns[R], items: Sequence[R], *, room: int | None = None) -> Block:
+def drawn(name: str, columns: Columns[R], items: Sequence[R], *, room: int | None = None) -> CommentBlock:
     """A table of these columns, a row for each item."""
     cells = [cell(column) for column in columns]
     rows = ([draw(item) for draw in cells] for item in items)
     return table(name, [column.title for column in columns], rows, len(items), room=room)
 
 
-def table(name: str, headers: Cells, rows: Iterable[Cells], number: int, *, room: int | None = None) -> Block:
+def table(name: str, headers: Cells, rows: Iterable[Cells], number: int, *, room: int | None = None) -> CommentBlock:
     """A table of `number` rows, without the columns that nothing is known about; the first two always stay."""
     unknown, written = [*range(_NAMES, len(headers))], []
     for values in filling(rows, room):
@@ -112,10 +112,10 @@ def table(name: str, headers: Cells, rows: Iterable[Cells], number: int, *, room
     kept = [index for index in range(len(headers)) if index not in unknown]
     head = row(headers[index] for index in kept) + "\n" + "|" + " --- |" * len(kept) + "\n"
     lines = tuple([row([*map(line.split(_BETWEEN).__getitem__, kept)]) for line in written])
-    return Block(name=name, head=head, rows=lines, more=number - len(lines))
+    return CommentBlock(name=name, head=head, rows=lines, more=number - len(lines))
 
 
-def collapsed(block: Block, summary: str) -> Block:
+def collapsed(block: CommentBlock, summary: str) -> CommentBlock:
     """The block behind a line to click on. `summary` is raw HTML: only ever our own words."""
     opening = f"<details>\n<summary>{summary}</summary>\n\n"
     return replace(block, head=opening + block.head, tail=block.tail + "\n\n</details>")
@@ -126,13 +126,13 @@ def units(text: str) -> int:
     return len(text.encode("utf-16-le")) // 2
 
 
-def fit(blocks: Sequence[Block], limit: int) -> tuple[Block, ...]:
+def fit(blocks: Sequence[CommentBlock], limit: int) -> tuple[CommentBlock, ...]:
     """The blocks cut to `limit` units, two of them for the empty line after each; a block with no room for a row is empty."""
     needs = [units(block.text) + 2 for block in blocks]
     return tuple(_cut(block, given) for block, given in zip(blocks, _shares(needs, limit), strict=True))
 
 
-def cuts(whole: Sequence[Block], kept: Sequence[Block]) -> str:
+def cuts(whole: Sequence[CommentBlock], kept: Sequence[CommentBlock]) -> str:
     """What `fit` left out, in words; empty if nothing."""
     pairs = zip(whole, kept, strict=True)
     parts = [f"{a.number - len(b.rows):,} of {a.number:,} {a.name}" for a, b in pairs if a.number > len(b.rows)]
@@ -147,51 +147,51 @@ def _shares(needs: Sequence[int], limit: int) -> list[int]:
     return given
 
 
-def _cut(block: Block, limit: int) -> Block:
+def _cut(block: CommentBlock, limit: int) -> CommentBlock:
     left = limit - units(block.head + block.tail) - 2
     for number, text in enumerate(block.rows):
         left -= units(text) + (units(block.between) if number else 0)
         if left < 0:
-            return replace(block, rows=block.rows[:number]) if number else Block(name=block.name, rows=())
+            return replace(block, rows=block.rows[:number]) if number else CommentBlock(name=block.name, rows=())
     return block
 
 
-def changed(rows: Sequence[Change], number: int, *, room: int | None) -> Block:
+def changed(rows: Sequence[Change], number: int, *, room: int | None) -> CommentBlock:
     """The table of what changed: its first rows, of `number` in all."""
     block = drawn("changes", CHANGES, rows, room=room)
     more = number - len(rows)
     tail = f"\n\n… and {more:,} more under “More changes”." if more else ""
-    return replace(block, tail=tail) if block.rows else Block(name=block.name, rows=())
+    return replace(block, tail=tail) if block.rows else CommentBlock(name=block.name, rows=())
 
 
-def new_cases(comparison: Comparison, *, shown: int | None) -> Block:
+def new_cases(comparison: Comparison, *, shown: int | None) -> CommentBlock:
     """The figures of a run that has nothing to compare with."""
     compared = comparison.base is not None and any(case.base_status is not None for case in comparison.cases)
     rows = () if compared else main_rows(comparison)
-    return drawn("cases", NEW, rows[:shown]) if rows else Block(name="cases", rows=())
+    return drawn("cases", NEW, rows[:shown]) if rows else CommentBlock(name="cases", rows=())
 
 
-def of_whole_run(comparison: Comparison, *, shown: int | None) -> Block:
+def of_whole_run(comparison: Comparison, *, shown: int | None) -> CommentBlock:
     """Findings on the run as a whole that the headline does not contain."""
     found = of_run(comparison)
     rows = tuple(cells.finding(one, {}) for one in found[:shown])
     more = len(found) - len(rows)
-    return Block(name="findings on the run", rows=rows, tail=f"\n- … and {more:,} more, folded below" if more else "")
+    return CommentBlock(name="findings on the run", rows=rows, tail=f"\n- … and {more:,} more, folded below" if more else "")
 
 
-def accepted(comparison: Comparison, *, shown: int | None) -> Block:
+def accepted(comparison: Comparison, *, shown: int | None) -> CommentBlock:
     """Accepted changes: how far, by whom, and why."""
     found = [one for one in comparison.judgement.findings if one.rule is Rule.ACCEPTED and one.severity is Severity.NOTE]
     short = labels(comparison)
-    return Block(name="accepted changes", rows=tuple(cells.finding(one, short) for one in found[:shown]))
+    return CommentBlock(name="accepted changes", rows=tuple(cells.finding(one, short) for one in found[:shown]))
 
 
-def line(name: str, text: str) -> Block:
+def line(name: str, text: str) -> CommentBlock:
     """A paragraph; none if the text is empty."""
-    return Block(name=name, rows=(text,) if text else ())
+    return CommentBlock(name=name, rows=(text,) if text else ())
 
 
-def reasons(comparison: Comparison, rows: Sequence[Change]) -> Block:
+def reasons(comparison: Comparison, rows: Sequence[Change]) -> CommentBlock:
     """Why the first cases got worse, and what was ruled out: two lines at most."""
     lines: list[str] = []
     for case in first_regressions(rows)[:_EXPLAINED]:
@@ -202,10 +202,10 @@ def reasons(comparison: Comparison, rows: Sequence[Change]) -> Block:
             why.append(out)
         if why:
             lines.append(f"- {code(labels(comparison)[case.id], cap=160)}: {'; '.join(why)}")
-    return Block(name="causes", rows=tuple(lines))
+    return CommentBlock(name="causes", rows=tuple(lines))
 
 
-def findings(comparison: Comparison, *, room: int | None) -> Block:
+def findings(comparison: Comparison, *, room: int | None) -> CommentBlock:
     """Every failing finding and every warning in full, with causes and commands."""
     loud = _loud(comparison)
     rows = _with_cause(comparison, loud, labels(comparison))
@@ -236,65 +236,65 @@ def _loud(comparison: Comparison) -> list[Finding]:
     return sorted(loud, key=lambda f: order.index(f.severity))
 
 
-def mismatches(comparison: Comparison, *, shown: int | None) -> Block:
+def mismatches(comparison: Comparison, *, shown: int | None) -> CommentBlock:
     """Differences between the machines of the two runs; the first `shown` of them."""
     rows = [(code(m.field), cells.fact(m.field, m.base), cells.fact(m.field, m.head)) for m in comparison.mismatches[:shown]]
     block = table("differences between the machines", ("The two runs differ in", "Base", "Head"), rows, len(rows))
-    return block if rows else Block(name=block.name, rows=())
+    return block if rows else CommentBlock(name=block.name, rows=())
 
 
-def how_sure(comparison: Comparison) -> Block:
+def how_sure(comparison: Comparison) -> CommentBlock:
     """The statistics of the run: decided metrics, detectable change, noise, calibration, mean."""
     rows = tuple(f"- {plain(one)}" for one in (*summary(comparison), _legend(comparison)))
-    return collapsed(Block(name="lines on the run as a whole", rows=rows), "How sure")
+    return collapsed(CommentBlock(name="lines on the run as a whole", rows=rows), "How sure")
 
 
-def main(comparison: Comparison, *, room: int | None) -> Block:
+def main(comparison: Comparison, *, room: int | None) -> CommentBlock:
     """Every arm of every case, worst first."""
     rows = main_rows(comparison)
     name = "rows of the main table"
     if comparison.base is None:
-        return Block(name=name, rows=())
+        return CommentBlock(name=name, rows=())
     block = drawn(name, COMPACT, rows, room=room)
     cases = len(comparison.cases)
-    return collapsed(block, f"All cases ({cases:,})") if block.rows else Block(name=name, rows=())
+    return collapsed(block, f"All cases ({cases:,})") if block.rows else CommentBlock(name=name, rows=())
 
 
-def metrics(comparison: Comparison, *, room: int | None) -> Block:
+def metrics(comparison: Comparison, *, room: int | None) -> CommentBlock:
     """Every metric of every arm; parts of what is judged as a whole come last."""
     return _details("metrics", "All metrics", columns.FEW_METRICS, worst_pairs(comparison), room=room)
 
 
-def arms(comparison: Comparison, *, room: int | None) -> Block:
+def arms(comparison: Comparison, *, room: int | None) -> CommentBlock:
     """Every arm against the reference arm of its own run: speedups and compression ratios."""
     found = [(case, speedup) for case in worst_first(comparison.cases) for speedup in case.speedups]
     return _details("arms", "Arms against their reference", columns.ARMS, found, room=room)
 
 
-def means(comparison: Comparison, *, room: int | None) -> Block:
+def means(comparison: Comparison, *, room: int | None) -> CommentBlock:
     """Pass rate, speedup, compile time and compression over the cases that both sides have, by suite, setting and arm."""
     return _details("means over cases", "Means over cases", columns.MEANS, averages(comparison), room=room)
 
 
-def mode_tables(comparison: Comparison, *, room: int | None) -> tuple[Block, ...]:
+def mode_tables(comparison: Comparison, *, room: int | None) -> tuple[CommentBlock, ...]:
     """Compiled arms side by side, a table for each suite."""
     return tuple(_modes(found, room=room) for found in modes(comparison))
 
 
-def _modes(found: Modes, *, room: int | None) -> Block:
+def _modes(found: Modes, *, room: int | None) -> CommentBlock:
     case, reference, *arms = columns.of_modes(found.arms)
     named = [replace(column, title=code(column.title)) for column in arms]
     block = drawn(f"cases of {plain(found.suite)} by mode", (case, reference, *named), found.rows, room=room)
     return collapsed(replace(block, tail=f"\n\n{columns.MODES_LEGEND}"), f"Compile modes side by side ({plain(found.suite)})")
 
 
-def parities(comparison: Comparison, *, room: int | None) -> Block:
+def parities(comparison: Comparison, *, room: int | None) -> CommentBlock:
     """Loss parity of every candidate arm, and of head's trainings with base's where seeds decided."""
     found = sorted(((case, p) for case in comparison.cases for p in trainings(case)), key=lambda item: parity_mood(item[1]))
     return _details("rows on loss parity", "Loss parity", columns.FEW_PARITY, found, room=room)
 
 
-def outputs(comparison: Comparison, *, room: int | None) -> Block:
+def outputs(comparison: Comparison, *, room: int | None) -> CommentBlock:
     """Whether head's reference arm computes what base's does."""
     there = [(case, case.outputs) for case in comparison.cases if case.outputs is not None]
     found = sorted(there, key=lambda item: outputs_mood(item[1]))
@@ -303,7 +303,7 @@ def outputs(comparison: Comparison, *, room: int | None) -> Block:
     return _details("rows on outputs", title, columns.OUTPUTS, found, room=room)
 
 
-def checks(comparison: Comparison, *, room: int | None) -> Block:
+def checks(comparison: Comparison, *, room: int | None) -> CommentBlock:
     """Every check, those that failed first, those for information last."""
     found = sorted(((case, c) for case in comparison.cases for c in case.checks), key=lambda item: check_rank(item[1]))
     failed = sum(check.outcome is Outcome.FAIL and not check.informative for _, check in found)
@@ -311,19 +311,19 @@ def checks(comparison: Comparison, *, room: int | None) -> Block:
     return _details("checks", title, columns.CHECKS, found, room=room)
 
 
-def unclear(comparison: Comparison, *, room: int | None) -> Block:
+def unclear(comparison: Comparison, *, room: int | None) -> CommentBlock:
     """Cases that end without a comparison of figures, each with its reason."""
     name = "cases without a clear answer"
     return _details(name, name.capitalize(), columns.UNCLEAR, unclear_cases(comparison), room=room)
 
 
-def facts(comparison: Comparison) -> Block:
+def facts(comparison: Comparison) -> CommentBlock:
     """What is known of the cases that no verdict depends on, such as the number of parameters."""
     found = [(case, name, value) for case in comparison.cases for name, value in case.facts.items()]
     return _details("facts of cases", "Facts of the cases", columns.FACTS, found, room=None)
 
 
-def notes(comparison: Comparison, *, room: int | None) -> Block:
+def notes(comparison: Comparison, *, room: int | None) -> CommentBlock:
     """Findings that are only listed."""
     quiet = [finding for finding in comparison.judgement.findings if finding.severity is Severity.NOTE]
     found = [finding for finding in quiet if finding.rule is not Rule.ACCEPTED]
@@ -331,7 +331,7 @@ def notes(comparison: Comparison, *, room: int | None) -> Block:
     return _summarised(listed("notes", (cells.finding(one, short) for one in found), len(found), room=room), "Notes")
 
 
-def environment(comparison: Comparison) -> Block:
+def environment(comparison: Comparison) -> CommentBlock:
     """The machines: what decides comparability, then the conditions. Fields that differ come first."""
     sides = [side for side in (comparison.base, comparison.head) if side]
     fields = dict.fromkeys(key for side in sides for key in (*side.environment.identity, *side.environment.condition))
@@ -342,27 +342,27 @@ def environment(comparison: Comparison) -> Block:
     return _summarised(table("environment fields", headers, rows, len(rows)), "Environment")
 
 
-def logs(comparison: Comparison, *, lines: int | None, room: int | None) -> Block:
+def logs(comparison: Comparison, *, lines: int | None, room: int | None) -> CommentBlock:
     """The end of the log of every case that has one."""
     failed = [case for case in worst_first(comparison.cases) if case.log_tail.strip()]
     rows = (f"**{cells.case_id(case)}**: {plain(case.reason)}\n\n{fence(case.log_tail, lines=lines)}" for case in failed)
     return _summarised(listed("log tails", rows, len(failed), room=room, between="\n\n"), "Log tails")
 
 
-def reproduce(comparison: Comparison, *, room: int | None) -> Block:
+def reproduce(comparison: Comparison, *, room: int | None) -> CommentBlock:
     """The commands that run each case again, the worst case first."""
     commands = dict.fromkeys(case.reproduce for case in worst_first(comparison.cases) if case.reproduce)
     rows = (fence(command, cap=2000) for command in commands)
     return _summarised(listed("commands", rows, len(commands), room=room, between="\n\n"), "Run a case again")
 
 
-def _details(name: str, title: str, columns: Columns[R], found: Sequence[R], *, room: int | None) -> Block:
+def _details(name: str, title: str, columns: Columns[R], found: Sequence[R], *, room: int | None) -> CommentBlock:
     """A table behind a line to click on: a row for each thing found, written until they fill the room."""
     return _summarised(drawn(name, columns, found, room=room), title)
 
 
-def _summarised(block: Block, title: str) -> Block:
-    return collapsed(block, f"{title} ({block.number:,})") if block.rows else Block(name=block.name, rows=())
+def _summarised(block: CommentBlock, title: str) -> CommentBlock:
+    return collapsed(block, f"{title} ({block.number:,})") if block.rows else CommentBlock(name=block.name, rows=())
 
 
 def _looked_up(environment: Environment, field: str) -> str:
@@ -391,7 +391,7 @@ def render_comment(comparison: Comparison, *, marker: str | None = None, limit: 
     whole = _page(top, blocks, bottom)
     if units(whole) <= limit:
         return whole
-    worst_note = cuts(blocks, [Block(name=block.name, rows=()) for block in blocks])
+    worst_note = cuts(blocks, [CommentBlock(name=block.name, rows=()) for block in blocks])
     fixed = units(_page(top, [], f"{_OPENING}{_CLOSING}\n\n\n\n{worst_note}\n\n{bottom}"))
     kept = fit(blocks, limit - fixed)
     return _page(top, kept, f"{cuts(blocks, kept)}\n\n{bottom}")
@@ -406,13 +406,13 @@ def render_report(comparison: Comparison, *, room: int | None = LARGEST_PART) ->
     return _page(_top(comparison, None), list(blocks), _bottom(comparison))
 
 
-def _with_rest(block: Block) -> Block:
+def _with_rest(block: CommentBlock) -> CommentBlock:
     """The block with a line on the rows that were not written out."""
     rest = f"\n\n… and {block.more:,} more {block.name}: `ci-bench report comparison.json --full` writes all of them."
     return replace(block, tail=rest + block.tail) if block.more else block
 
 
-def _blocks(comparison: Comparison, *, room: int | None, full: bool = False) -> list[Block]:
+def _blocks(comparison: Comparison, *, room: int | None, full: bool = False) -> list[CommentBlock]:
     """All parts, of which no more is written than fits into `room`; those of a comment, unless they are to be `full`."""
     rows = changes(comparison)
     shown = rows if full else rows[:SHOWN]
@@ -447,7 +447,7 @@ def _blocks(comparison: Comparison, *, room: int | None, full: bool = False) -> 
     return [*blocks, *details, facts(comparison)] if full else [*blocks, *(replace(one, inner=True) for one in details)]
 
 
-def _page(top: str, blocks: Sequence[Block], bottom: str) -> str:
+def _page(top: str, blocks: Sequence[CommentBlock], bottom: str) -> str:
     pieces = [top]
     for first, own in groupby((block for block in blocks if block.rows), key=lambda block: block.inner):
         pieces += [f"\n\n{_OPENING}"] if first else []
@@ -490,7 +490,7 @@ def _legend(comparison: Comparison) -> str:
     return f"Change is head against base with its {kind}. {_SPEEDUP_LEGEND}" if levels else _SPEEDUP_LEGEND
 
 
-def _machine(side: Side) -> list[str]:
+def _machine(side: ComparedSide) -> list[str]:
     facts = side.environment.identity
     device = next((fact(key, facts[key]) for key in ("gpu", "cpu") if facts.get(key) is not None), code(side.run.device))
     return [device, *(f"{label} {fact(key, facts[key])}" for key, label in _MACHINE if facts.get(key) is not None)]
@@ -501,7 +501,7 @@ def _commits(comparison: Comparison) -> str:
     return " → ".join(_commit(side) for side in sides)
 
 
-def _commit(side: Side) -> str:
+def _commit(side: ComparedSide) -> str:
     """A commit within a code span does not link, so it stays whole and can be copied."""
     commit = side.source.commit or ""
     shown = f"`{commit[:12]}`" if _COMMIT.fullmatch(commit) else code(commit)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ci_bench.configuration.plugins import Tree, functions_of, open_suite
+from ci_bench.configuration.plugins import PlanningTree, functions_of, open_suite
 from ci_bench.errors import BadConfig, NoSuiteInTree, NothingInTree, PlannerDied, UnknownSuite
 from ci_bench.records.config import Config, Plugin, SuiteEntry, fits_filters
 from ci_bench.records.documents import case_faults
@@ -46,7 +46,7 @@ class _Planned:
 
 
 def plan_base(
-    tree: Tree, config: Config, head: Plan, *, filters: Sequence[str] = (), reproduce: Callable[[Case], str]
+    tree: PlanningTree, config: Config, head: Plan, *, filters: Sequence[str] = (), reproduce: Callable[[Case], str]
 ) -> BasePlan:
     """Plan base's tree by its own configuration, and put that next to head's plan, which was chosen by `filters`."""
     suites: dict[str, Suite] = {FUNCTIONS: functions_of(tree.folder, lambda: tree)}
@@ -63,7 +63,7 @@ def plan_base(
     return BasePlan(rows=tuple(rows), suites={name: suite for name, suite in suites.items() if name not in BUILT_IN})
 
 
-def _plan_entry(entry: SuiteEntry, plugin: Plugin, tree: Tree, suites: dict[str, Suite], planned: _Planned) -> None:
+def _plan_entry(entry: SuiteEntry, plugin: Plugin, tree: PlanningTree, suites: dict[str, Suite], planned: _Planned) -> None:
     try:
         suite = _suite(entry.suite, plugin, tree, suites)
         cases = [with_stages(suite, case) for case in suite.plan(_there(entry, tree.folder))]
@@ -80,7 +80,7 @@ def _plan_entry(entry: SuiteEntry, plugin: Plugin, tree: Tree, suites: dict[str,
             planned.faults.setdefault(entry.suite, (Status.FAILED, f"its plan does not fit into a document: {fault}"))
 
 
-def _suite(name: str, plugin: Plugin, tree: Tree, suites: dict[str, Suite]) -> Suite:
+def _suite(name: str, plugin: Plugin, tree: PlanningTree, suites: dict[str, Suite]) -> Suite:
     if name not in suites:
         suites[name] = open_suite(name, plugin.target, tree) if plugin.target else find_suite(name)
     return suites[name]

@@ -19,7 +19,7 @@ from ci_bench.runner.runner import Measured, Record
 from ci_bench.runner.stages import UNSEEN
 
 
-class Measure(Protocol):
+class RunPlan(Protocol):
     """What measures: `Runner.run`."""
 
     def __call__(self, plan: Plan, sides: Sequence[Side], ledgers: Mapping[SideName, Ledger], record: Record) -> Measured:
@@ -32,7 +32,7 @@ def record_run(
     run: Run,
     sides: Sequence[Side],
     reproduce: Mapping[str, str],
-    measure: Measure,
+    measure: RunPlan,
     folder: Path,
     earlier: Earlier | None = None,
     base_plan: BasePlan | None = None,

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Protocol
 
-from ci_bench.host.energy import Count, Stretch
+from ci_bench.host.energy import EnergyCount, Stretch
 from ci_bench.processes.protocol import MOST_FLUSHES, Order, OrderKind
 from ci_bench.processes.resident import Ended, Worker
 from ci_bench.records.config import RunOptions
@@ -86,7 +86,7 @@ class Watch(Protocol):
     def facts(self, reading: Any) -> Mapping[str, Fact]:
         """Return the facts of a reading for the results."""
 
-    def count(self) -> Count:
+    def count(self) -> EnergyCount:
         """The counter of energy now."""
 
     def metrics(self, glances: Mapping[int, Sequence[Any]], *, arm: str, launch: int) -> tuple[Metric, ...]:
@@ -126,9 +126,9 @@ class NoWatch:
         """Keeps nothing."""
         return {}
 
-    def count(self) -> Count:
+    def count(self) -> EnergyCount:
         """Counts nothing."""
-        return Count(at_s=0.0, joules=None)
+        return EnergyCount(at_s=0.0, joules=None)
 
     def metrics(self, _glances: Mapping[int, Sequence[Any]], *, arm: str, launch: int) -> tuple[Metric, ...]:  # noqa: ARG002
         """Has nothing to tell."""
@@ -219,7 +219,7 @@ class _Party:
 
     def keep_busy(self, seat: int, seconds: float, watch: "Watch", clock: Callable[[], float]) -> Stretch | None:
         """Make the worker run one arm, and count energy meanwhile; `None` if it did not finish."""
-        counts: list[Count] = []
+        counts: list[EnergyCount] = []
         before, begun = watch.read(), clock()
         self.worker.tell(self._own(Order(kind=OrderKind.KEEP_BUSY, seat=seat, seconds=seconds)))
         while not self.worker.answers_within(COUNT_EVERY_S):

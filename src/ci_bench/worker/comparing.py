@@ -36,7 +36,7 @@ from ci_bench.worker.keeping import (
 )
 
 if TYPE_CHECKING:
-    from ci_bench.suites.shared.worker.numerics import Deviation, Measurement
+    from ci_bench.suites.shared.worker.numerics import Deviation, TensorMeasurement
 
 WORST = 5
 MAX_RUNS = 100
@@ -217,14 +217,14 @@ def _exact(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "Iterator[Deviat
         return
     share = min(1.0, FP32_EPSILON / theirs.epsilon)
     truth, own = theirs.part("truth"), theirs.part("outputs")
-    rounded = _Part(list(truth), lambda name: _toward(truth[name], own[name], share))
+    rounded = _ComparedPart(list(truth), lambda name: _toward(truth[name], own[name], share))
     runs: list[Any] = [truth, rounded]
     found = measured(ours.part("truth", pairs.every), truth=truth, runs=runs, starts={})
     yardstick = Yardstick(tolerance=ROUNDINGS * FP32_EPSILON, multiplier=MULTIPLIER)
     yield from (_renamed(one) for one in judged(_of(pairs, found), yardstick))
 
 
-def _without_groups(update: "Measurement") -> "Measurement":
+def _without_groups(update: "TensorMeasurement") -> "TensorMeasurement":
     """An optimizer's update is compared as a whole.
 
     A bias correction in fp32 is one factor of all elements, off by 0.006 %.
@@ -317,7 +317,7 @@ def paired(theirs: Mapping[str, str], ours: Mapping[str, str]) -> Pairs:
     return Pairs(named=named, guessed=guessed, missing=tuple(name for name in left if name not in guessed), extra=len(right))
 
 
-class _Part(Mapping[str, Any]):
+class _ComparedPart(Mapping[str, Any]):
     """Tensors that are read on demand: only a few are in memory."""
 
     def __init__(self, names: Sequence[str], read: Callable[[str], Any]) -> None:
@@ -407,8 +407,8 @@ class _Opened:
         part = self._file.get_slice(self._place(key))
         return f"{part.get_dtype()} {part.get_shape()}"
 
-    def part(self, role: str, names: Mapping[str, str] | None = None) -> _Part:
+    def part(self, role: str, names: Mapping[str, str] | None = None) -> _ComparedPart:
         """Return the tensors of a role; `names` maps names to the file's own."""
         own = {name: name for name in self.names} if names is None else names
         there = [name for name, mine in own.items() if self._has(f"{role}.{self.names[mine]}")]
-        return _Part(there, lambda name: self._file.get_tensor(self._place(f"{role}.{self.names[own[name]]}")))
+        return _ComparedPart(there, lambda name: self._file.get_tensor(self._place(f"{role}.{self.names[own[name]]}")))

@@ -83,7 +83,7 @@ class Keeper:
     def content(self, computed: Computed, tensors: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]] | str:
         """Return the file's content and metadata, or why it would be too large."""
         names = list(tensors)
-        held = _Part.of("outputs", names, computed.outputs, {})
+        held = _KeptPart.of("outputs", names, computed.outputs, {})
         own = held.size
         if own > MAX_BYTES or len(names) > MAX_TENSORS:
             return f"{len(names):,} tensors of {own:,} bytes in all are more than is kept ({MAX_TENSORS:,}, {MAX_BYTES:,} bytes)"
@@ -91,13 +91,13 @@ class Keeper:
         wanted = [("run", run) for run in computed.runs if spread] + [("jolt", run) for run in computed.jolts if spread]
         counts = {"run": 0, "jolt": 0}
         left = MAX_BYTES - own
-        truth = _Part.of("truth", names, computed.truth or {}, held.places)
+        truth = _KeptPart.of("truth", names, computed.truth or {}, held.places)
         if truth.size <= left:
             held, left = held.with_part(truth), left - truth.size
         else:
-            truth = _Part()
+            truth = _KeptPart()
         for kind, run in wanted:
-            part = _Part.of(f"{kind}{counts[kind]}", names, run, held.places)
+            part = _KeptPart.of(f"{kind}{counts[kind]}", names, run, held.places)
             left -= part.size
             if left < 0:
                 break
@@ -166,7 +166,7 @@ class Claimer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Part:
+class _KeptPart:
     """Tensors under neutral keys, so names cannot break the file.
 
     Each is copied: no two may share memory. `same` are keys of tensors that are stored under
@@ -178,7 +178,7 @@ class _Part:
     places: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, role: str, names: Sequence[str], values: Mapping[str, Any], places: Mapping[int, str]) -> "_Part":
+    def of(cls, role: str, names: Sequence[str], values: Mapping[str, Any], places: Mapping[int, str]) -> "_KeptPart":
         """Return the tensors of a role; those that are in `places` already are not stored again."""
         from ci_bench.suites.shared.worker.digests import plain
 
@@ -195,9 +195,9 @@ class _Part:
                     same[key] = first
         return cls(tensors=tensors, same=same, places=known)
 
-    def with_part(self, other: "_Part") -> "_Part":
+    def with_part(self, other: "_KeptPart") -> "_KeptPart":
         """Both together."""
-        return _Part(
+        return _KeptPart(
             tensors={**self.tensors, **other.tensors},
             same={**self.same, **other.same},
             places={**self.places, **other.places},

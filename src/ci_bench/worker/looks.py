@@ -74,7 +74,7 @@ Left = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class LookRow:
     """The row of calls around a look.
 
     `before` of them precede it, and the reference first makes `again` of them. `seed` draws the
@@ -99,16 +99,16 @@ class Habits:
     draws: bool = False
     writes: bool = False
 
-    def row(self, coin: random.Random, calls: int) -> Row:
+    def row(self, coin: random.Random, calls: int) -> LookRow:
         """Return a row for a look at a program with this many calls a sample."""
         if not self.written:
-            return Row()
+            return LookRow()
         seed, most = coin.getrandbits(31) + 1, max(1, calls)
         if self.learns or self.draws:
             before = coin.randint(1, min(MOST_AGAIN, most))
-            return Row(before=before, again=before, seed=seed, whole=self.writes)
+            return LookRow(before=before, again=before, seed=seed, whole=self.writes)
         before = int(most ** coin.random()) if coin.random() < SHORT_ROWS else coin.randint(1, most)
-        return Row(before=max(before, min(2, most)), seed=seed, whole=self.writes)  # a row of one starts behind a pause
+        return LookRow(before=max(before, min(2, most)), seed=seed, whole=self.writes)  # a row of one starts behind a pause
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,7 +124,7 @@ class Look:
     seed: int
     moved: bool
     draw: int = 0
-    row: Row = Row()
+    row: LookRow = LookRow()
     fresh: bool = True
     left: tuple[Left, ...] = ()
     kinds: frozenset[str] = frozenset()
@@ -149,7 +149,7 @@ def take_look(
     state: Left | None,
     noise: int = 0,
     draw: int = 0,
-    row: Row = Row(),
+    row: LookRow = LookRow(),
     pause_s: float | None = None,
 ) -> Look:
     """Make a row of calls of every copy on inputs of one seed, and look at the last.
@@ -189,7 +189,7 @@ def take_look(
             copy.resume()
 
 
-def _write(every: Sequence[Refereed], row: Row, noise: int) -> Callable[[], None] | None:
+def _write(every: Sequence[Refereed], row: LookRow, noise: int) -> Callable[[], None] | None:
     """Return a function that writes into the inputs of all copies; `None` if nothing is written."""
     if not row.seed:
         return None
@@ -218,7 +218,7 @@ def _inputs_of(copy: Refereed) -> dict[str, Tensor]:
     return {f"{INPUTS}{place}": value for place, value in enumerate(cast("Altered", copy).operands())}
 
 
-def _in_a_row(clock: Clock, program: Program, row: Row, write: Callable[[], None] | None) -> Taken:
+def _in_a_row(clock: Clock, program: Program, row: LookRow, write: Callable[[], None] | None) -> Taken:
     """Time the first call on fresh inputs, which reveals remembered values.
 
     Then the others as samples. The write goes before the last call of each copy.
@@ -232,7 +232,7 @@ def _in_a_row(clock: Clock, program: Program, row: Row, write: Callable[[], None
     return first
 
 
-def _apart(clock: Clock, program: Program, row: Row, write: Callable[[], None] | None, pause_s: float) -> Taken:
+def _apart(clock: Clock, program: Program, row: LookRow, write: Callable[[], None] | None, pause_s: float) -> Taken:
     """Make the same row, only of calls that change later ones' input, with a pause before each."""
     count = len(copies_of(program))
     for _ in range(row.again):
@@ -313,7 +313,7 @@ def delayed_call(clock: Clock, program: Program, state: Left | None, *, secret: 
     for seed in range(secret, secret + 2 * ROUNDS):
         for copy in every:
             copy.refresh(seed, moved=False, state=state)
-        write, delays = _write(every, Row(seed=seed), 0), bool(seed % 2)
+        write, delays = _write(every, LookRow(seed=seed), 0), bool(seed % 2)
         if write is not None:
             behind = len(every) if delays else 0
             clock.take(program, calls=len(every))

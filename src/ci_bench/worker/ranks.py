@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ci_bench.processes.descendants import PR_SET_PDEATHSIG, ended_of, prctl
-from ci_bench.processes.protocol import Fault
+from ci_bench.processes.protocol import WorkerFault
 from ci_bench.processes.resident import tail
 from ci_bench.records.results import Status
 
@@ -148,8 +148,8 @@ def is_of_a_peer(error: BaseException) -> bool:
 
 
 def supervise(
-    count: int, *, scratch: Path, patience_s: float, perform: Callable[[Seat], Fault | None], keep: Sequence[int]
-) -> Fault | None:
+    count: int, *, scratch: Path, patience_s: float, perform: Callable[[Seat], WorkerFault | None], keep: Sequence[int]
+) -> WorkerFault | None:
     """Fork `count` ranks that each `perform` theirs, and wait for all.
 
     Returns the fault; `None` if there was none. `keep` are the descriptors to the parent, which
@@ -168,7 +168,7 @@ def supervise(
     return fault
 
 
-def blame(ends: Sequence[RankEnd]) -> Fault:
+def blame(ends: Sequence[RankEnd]) -> WorkerFault:
     """The one fault that explains how the ranks ended, with the rank's name in it.
 
     A rank's own failure (a signal, an error, an early exit) comes before failures that missing
@@ -181,17 +181,19 @@ def blame(ends: Sequence[RankEnd]) -> Fault:
         first = by_itself[0]
         alike = [end for end in by_itself if (end.word, end.message) == (first.word, first.message) and end.message]
         who = "all ranks" if len(alike) == count > 1 else f"rank {first.rank} of {count}"
-        return Fault(kind=_kind(first), message=f"{who} {_sentence(first)}")
+        return WorkerFault(kind=_kind(first), message=f"{who} {_sentence(first)}")
     silent = [end for end in ends if end.code is None]
     waiting = next((end.message for end in by_order if end.message), "")
     if silent and by_order:
         names = " and ".join(str(end.rank) for end in silent)
         verb, rank = ("hang", "ranks") if len(silent) > 1 else ("hangs", "rank")
-        return Fault(kind=Status.TIMEOUT, message=f"{rank} {names} of {count} {verb}: the others gave up waiting ({waiting})")
+        return WorkerFault(
+            kind=Status.TIMEOUT, message=f"{rank} {names} of {count} {verb}: the others gave up waiting ({waiting})"
+        )
     if any(end.is_well for end in ends):
         left = ", ".join(str(end.rank) for end in ends if end.is_well)
-        return Fault(kind=Status.FAILED, message=f"rank {left} of {count} left early: the others still waited ({waiting})")
-    return Fault(kind=Status.TIMEOUT, message=f"all {count} ranks gave up waiting for each other ({waiting})")
+        return WorkerFault(kind=Status.FAILED, message=f"rank {left} of {count} left early: the others still waited ({waiting})")
+    return WorkerFault(kind=Status.TIMEOUT, message=f"all {count} ranks gave up waiting for each other ({waiting})")
 
 
 def _kind(end: RankEnd) -> str:
@@ -235,7 +237,7 @@ def _close(seats: Sequence[Seat]) -> None:
             os.close(descriptor)
 
 
-def _fork(seat: Seat, seats: Sequence[Seat], perform: Callable[[Seat], Fault | None], keep: Sequence[int]) -> int:
+def _fork(seat: Seat, seats: Sequence[Seat], perform: Callable[[Seat], WorkerFault | None], keep: Sequence[int]) -> int:
     """Fork one rank. Returns its process id."""
     supervisor = os.getpid()
     sys.stdout.flush()
@@ -247,7 +249,7 @@ def _fork(seat: Seat, seats: Sequence[Seat], perform: Callable[[Seat], Fault | N
 
 
 def _become_rank(
-    seat: Seat, others: Sequence[Seat], perform: Callable[[Seat], Fault | None], keep: Sequence[int], supervisor: int
+    seat: Seat, others: Sequence[Seat], perform: Callable[[Seat], WorkerFault | None], keep: Sequence[int], supervisor: int
 ) -> NoReturn:
     """A rank's whole life. Never returns."""
     code = 70
@@ -276,7 +278,7 @@ def _become_rank(
         os._exit(code)
 
 
-def _leave_word(seat: Seat, fault: Fault | None) -> None:
+def _leave_word(seat: Seat, fault: WorkerFault | None) -> None:
     word = {"word": DONE} if fault is None else {"word": fault.kind, "message": fault.message, "waited": fault.waited}
     _word(seat.folder, seat.rank).write_text(json.dumps(word))
 

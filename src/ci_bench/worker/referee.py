@@ -55,7 +55,7 @@ from ci_bench.worker.looks import (
     Habits,
     Left,
     Look,
-    Row,
+    LookRow,
     copied_aside,
     copies,
     delayed_call,
@@ -297,7 +297,7 @@ class Referee:
         Seed and start are the same, and each look follows a pause. In the same memory each time: code
         that remembers results gives the same ones there, and that does not count as state.
         """
-        paused = partial(take_look, self.clock, self.reference, seed, row=Row(before=1), pause_s=self.pause_s)
+        paused = partial(take_look, self.clock, self.reference, seed, row=LookRow(before=1), pause_s=self.pause_s)
         first = paused(moved=False, state=self.start)
         for _ in range(MORE_CALLS):
             self.reference.step(no_mark)

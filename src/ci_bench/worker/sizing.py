@@ -16,7 +16,7 @@ from ci_bench.host.headroom import available_bytes, total_bytes
 from ci_bench.records.metrics import PEAK_ANONYMOUS, PEAK_RESERVED
 from ci_bench.records.results import SIZE_FACTS, Fact
 from ci_bench.suites.contract import Context, Evidence, Program, Sized, SizeLimits, Stage, Unsupported, no_mark
-from ci_bench.suites.shared.worker.memory_errors import is_out_of_memory
+from ci_bench.suites.shared.worker.memory_errors import OutOfMemoryError, is_out_of_memory
 from ci_bench.worker.fence import close, synchronizer, time_calls
 from ci_bench.worker.memory import DeviceMemory, HostMemory, cap_growth, memory_of
 
@@ -33,10 +33,6 @@ LEFT = 0.9
 SLACK_BYTES = 256 * 2**20
 """Memory that a process requests and never touches: stacks of threads, arenas."""
 MOST_REASON = 200
-
-
-class OutOfMemoryError(RuntimeError):
-    """Not even the smallest batch fits; the engine knows this by the class's name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +54,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class FoundSize:
     """The largest fitting batch, the smallest failing one (`None` without), the number of tries."""
 
     largest: Attempt
@@ -66,7 +62,7 @@ class Found:
     tries: int
 
 
-def search(attempt: Callable[[int], Attempt], most: int) -> Found:
+def search(attempt: Callable[[int], Attempt], most: int) -> FoundSize:
     """Doubles, then bisects.
 
     Raises:
@@ -89,7 +85,7 @@ def search(attempt: Callable[[int], Attempt], most: int) -> Found:
         middle = largest.rows + max(part, (beyond.rows - largest.rows) // 2 // part * part)
         tried.append(one := attempt(middle))
         largest, beyond = (one, beyond) if one.fits else (largest, one)
-    return Found(largest=largest, beyond=beyond, tries=len(tried))
+    return FoundSize(largest=largest, beyond=beyond, tries=len(tried))
 
 
 def _doubled(most: int) -> Iterator[int]:
@@ -136,7 +132,7 @@ def _memory(device: str) -> tuple[float | None, float | None]:
     return float(total), float(free)
 
 
-def _told(found: Found, limit_bytes: float) -> tuple[Fact, ...]:
+def _told(found: FoundSize, limit_bytes: float) -> tuple[Fact, ...]:
     """In the order of `SIZE_FACTS`."""
     beyond = found.beyond
     end = "which is the most that was asked for" if beyond is None else f"and {beyond.rows} rows do not: {beyond.reason}"

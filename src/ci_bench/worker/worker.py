@@ -16,7 +16,7 @@ from typing import cast
 
 from ci_bench.processes import noted
 from ci_bench.processes.foreign import foreign_of
-from ci_bench.processes.protocol import Abandoned, Answer, Channel, Done, Fault, Task, decode_task, encode
+from ci_bench.processes.protocol import Abandoned, Answer, Channel, Done, Task, WorkerFault, decode_task, encode
 from ci_bench.records.results import Phase, Progress, Status
 from ci_bench.suites.contract import (
     Cache,
@@ -78,7 +78,7 @@ def _perform_in_ranks(task: Task, count: int, channel: Channel, pipes: tuple[int
     Returns the exit code.
     """
 
-    def perform(seat: Seat) -> Fault | None:
+    def perform(seat: Seat) -> WorkerFault | None:
         if seat.rank:
             _, fault = _perform(partial(_follow, task, seat))
             return fault
@@ -96,21 +96,23 @@ def _perform_in_ranks(task: Task, count: int, channel: Channel, pipes: tuple[int
     return 1
 
 
-def _perform(answer: Callable[[], Answer]) -> tuple[bytes, Fault | None]:
+def _perform(answer: Callable[[], Answer]) -> tuple[bytes, WorkerFault | None]:
     """Return the last line to send, and the fault, if any."""
     try:
         return encode(answer()), None
     except Abandoned:
         raise
     except Unsupported as reason:
-        fault = Fault(kind=Status.SKIPPED, message=_words(reason)[:MAX_MESSAGE])
+        fault = WorkerFault(kind=Status.SKIPPED, message=_words(reason)[:MAX_MESSAGE])
     except NotMeasured as error:
-        fault = Fault(kind=error.status, message=_words(error)[:MAX_MESSAGE])
+        fault = WorkerFault(kind=error.status, message=_words(error)[:MAX_MESSAGE])
     except BaseException as error:  # noqa: BLE001 - benched code may raise anything, SystemExit included
         with contextlib.suppress(Exception):  # it may have closed stderr, too
             traceback.print_exc()
         kind = Status.OUT_OF_MEMORY if is_out_of_memory(error) else Status.FAILED
-        fault = Fault(kind=kind, message=_describe(error), spoilt=isinstance(error, SpoiltByCapture), waited=is_of_a_peer(error))
+        fault = WorkerFault(
+            kind=kind, message=_describe(error), spoilt=isinstance(error, SpoiltByCapture), waited=is_of_a_peer(error)
+        )
     return encode(Answer(fault=fault)), fault
 
 

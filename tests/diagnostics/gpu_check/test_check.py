@@ -10,7 +10,7 @@ import pytest
 from gpu_check_figures import GOOD, OTHERS, SCHEMA
 from rich.console import Console
 
-from ci_bench.diagnostics.gpu_check.check import Check, document, passed, render
+from ci_bench.diagnostics.gpu_check.check import GpuCheck, document, passed, render
 from ci_bench.diagnostics.gpu_check.sections import NAMES, SECTIONS
 from ci_bench.records.results import Outcome
 
@@ -49,7 +49,7 @@ def checked(tmp_path, faults=(), *, wanted=SECTIONS, unchanged=lambda: GOOD["unc
     file = tmp_path / "told.json"
     told = {**GOOD, "device": {key: value for key, value in GOOD["device"].items() if key != "uuid"}}
     file.write_text(json.dumps([told, dict(faults)]))
-    checking = Check(
+    checking = GpuCheck(
         device="cuda",
         environ={},
         lock_s=1.0,

@@ -5,7 +5,7 @@ from gpu_subjects import SUBJECTS, subject_with
 from mutants import plant
 
 from ci_bench.host.gpus import nvidia
-from ci_bench.host.gpus.protocol import Cause, Gpu, GpuUnreachable, Reason, Vendor
+from ci_bench.host.gpus.protocol import ClockCause, Gpu, GpuUnreachable, Reason, Vendor
 from ci_bench.host.gpus.vendors import VENDORS
 from ci_bench.host.lock import gpu_key
 
@@ -69,14 +69,14 @@ def each_cause_of_low_clocks_is_known(subject):
         subject.hold_back(word)
         (reason,) = ask(subject, "reasons")["reasons"]
         assert (type(reason), reason.cause, bool(reason.word)) == (Reason, cause, True)
-    subject.hold_back(subject.causes[Cause.THERMAL], subject.causes[Cause.POWER_CAP])
-    assert {reason.cause for reason in ask(subject, "reasons")["reasons"]} == {Cause.THERMAL, Cause.POWER_CAP}
+    subject.hold_back(subject.causes[ClockCause.THERMAL], subject.causes[ClockCause.POWER_CAP])
+    assert {reason.cause for reason in ask(subject, "reasons")["reasons"]} == {ClockCause.THERMAL, ClockCause.POWER_CAP}
 
 
 def an_unknown_word_is_told_and_blames_nothing(subject):
     given, word = subject.unknown
     subject.hold_back(given)
-    assert ask(subject, "reasons")["reasons"] == (Reason(cause=Cause.OTHER, word=word),)
+    assert ask(subject, "reasons")["reasons"] == (Reason(cause=ClockCause.OTHER, word=word),)
 
 
 def what_is_opened_is_closed(subject):

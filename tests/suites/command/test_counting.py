@@ -14,7 +14,7 @@ from ci_bench.records.results import Outcome, SideName, Status
 from ci_bench.suites.command import INSTRUCTIONS
 from ci_bench.suites.command.counting import NotCounted, count, read_callgrind, read_perf
 from ci_bench.suites.command.options import Counting, parse
-from ci_bench.suites.command.process import Place
+from ci_bench.suites.command.process import CommandPlace
 from ci_bench.suites.registry import find_metrics
 
 ENTRY = {"name": "work", "command": ["true"]}
@@ -43,7 +43,7 @@ def place(tmp_path):
     for name in ("sh", "cat", "dirname", "true", "sleep"):
         (tools / name).symlink_to(shutil.which(name))
     (tmp_path / "case").mkdir()
-    return Place(cwd=tmp_path, environ={"PATH": str(tools)}, folder=tmp_path / "case")
+    return CommandPlace(cwd=tmp_path, environ={"PATH": str(tools)}, folder=tmp_path / "case")
 
 
 def install(place, name, text):

@@ -7,8 +7,8 @@ import pytest
 from command_builders import measure_here
 
 from ci_bench.records.results import Outcome, Status
-from ci_bench.suites.command.leftovers import Ended, leftovers_check
-from ci_bench.suites.command.process import Place, arguments, run
+from ci_bench.suites.command.leftovers import EndedProcesses, leftovers_check
+from ci_bench.suites.command.process import CommandPlace, arguments, run
 
 BUSY = "import os\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        while True: pass\n    os._exit(0)\n"
 """Leaves a process of another session that computes."""
@@ -22,7 +22,7 @@ ENDED_BEFORE = "import os, time\nif os.fork() == 0:\n    if os.fork():\n        
 
 @pytest.fixture
 def place(tmp_path):
-    return Place(cwd=tmp_path, environ=dict(os.environ), folder=tmp_path)
+    return CommandPlace(cwd=tmp_path, environ=dict(os.environ), folder=tmp_path)
 
 
 def watched(place, code, watch_s=0.3):
@@ -69,14 +69,14 @@ def test_leftovers_are_named_without_a_watch(place) -> None:
 )
 def test_left_work_is_judged_by_size(seconds, worked_s, outcome) -> None:
     """Work that lasts as long as it was watched may last for any time."""
-    check = leftovers_check("work", [Ended(seconds=seconds, left=("python3",), worked_s=worked_s, watched_s=1.0)])
+    check = leftovers_check("work", [EndedProcesses(seconds=seconds, left=("python3",), worked_s=worked_s, watched_s=1.0)])
     assert check is not None
     assert check.outcome is outcome
     assert "python3" in check.detail
 
 
 def test_no_leftovers_need_no_check() -> None:
-    assert leftovers_check("work", [Ended(seconds=1.0)]) is None
+    assert leftovers_check("work", [EndedProcesses(seconds=1.0)]) is None
 
 
 @pytest.mark.parametrize(("code", "outcome"), [(BUSY, Outcome.FAIL), (IDLE, Outcome.PASS), ("pass", None)])

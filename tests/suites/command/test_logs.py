@@ -20,7 +20,7 @@ from ci_bench.records.results import Run as RunInfo
 from ci_bench.suites.command import training
 from ci_bench.suites.command.options import Losses
 from ci_bench.suites.command.outputs import Output, find_losses, read_losses
-from ci_bench.suites.command.process import Place
+from ci_bench.suites.command.process import CommandPlace
 from ci_bench.suites.command.selecting import BadOutput
 
 CASE = Case(id="command/t", suite="command", name="t", params={}, arms=("a",), reference="a")
@@ -31,8 +31,10 @@ DOZEN = 12
 def row(text, names, perturbed=3):
     """A side whose command wrote this, and wrote it again in other environments."""
     log = read(text, names)
-    kinds = [training.Kind(role=Role.REFERENCE)]
-    kinds += [training.Kind(role=Role.PERTURBED, start=f"rounding_{number}", index=number) for number in range(1, perturbed + 1)]
+    kinds = [training.TraceKind(role=Role.REFERENCE)]
+    kinds += [
+        training.TraceKind(role=Role.PERTURBED, start=f"rounding_{number}", index=number) for number in range(1, perturbed + 1)
+    ]
     traces = [training.trace_of(log, "a", kind) for kind in kinds]
     return CaseResult(case=CASE, status=Status.OK, reproduce="again", parity=training.evidence(traces, candidates=()))
 
@@ -245,7 +247,7 @@ def test_show_prints_what_would_be_read(tmp_path, capsys) -> None:
 
 def printed(tmp_path, text, *, named=None):
     """The output of a run that printed this text, and wrote no file."""
-    place = Place(cwd=tmp_path, environ={}, folder=tmp_path)
+    place = CommandPlace(cwd=tmp_path, environ={}, folder=tmp_path)
     place.stdout.write_text(text)
     return Output(named=named, own=tmp_path / "own", place=place)
 

@@ -9,7 +9,7 @@ from ci_bench.errors import BadConfig
 from ci_bench.formats import catalogue
 from ci_bench.records.documents import Kind, schema
 from ci_bench.records.results import Better
-from ci_bench.suites.command.options import Options, Rule, parse
+from ci_bench.suites.command.options import CommandOptions, SelectionRule, parse
 from ci_bench.suites.command.plan import SUITE
 from ci_bench.suites.command.run import open_workload
 from ci_bench.suites.contract import Context, StageKind
@@ -52,12 +52,12 @@ def test_arms_run_in_one_case_and_the_reference_comes_first() -> None:
 
 def test_parameters_are_the_entry_so_that_another_command_is_another_measurement() -> None:
     assert plan(command=["a"]).params == {"name": "kernels", "command": ["a"]}
-    assert parse(plan(command=["a"]).params) == Options(name="kernels", arms={"command": ("a",)}, reference="command")
+    assert parse(plan(command=["a"]).params) == CommandOptions(name="kernels", arms={"command": ("a",)}, reference="command")
 
 
 def test_rules_are_values() -> None:
     options = parse({"name": "a", "command": "b", "format": "auto", "metrics": [{"match": "*", "better": "higher"}]})
-    assert options.metrics == (Rule(match="*", better=Better.HIGHER),)
+    assert options.metrics == (SelectionRule(match="*", better=Better.HIGHER),)
 
 
 WRONG = [
@@ -143,14 +143,14 @@ def test_the_schema_names_the_formats_that_can_be_read_and_the_defaults_of_the_o
     defs = schema(Kind.CONFIG)["$defs"]
     assert defs["command_format"]["enum"] == [catalogue.AUTO, *catalogue.READABLE]
     described = defs["command"]["properties"]
-    fields = Options(name="x", arms={}, reference="x")
-    assert {*described} - {"command"} == {*Options.__dataclass_fields__}
+    fields = CommandOptions(name="x", arms={}, reference="x")
+    assert {*described} - {"command"} == {*CommandOptions.__dataclass_fields__}
     for name, node in described.items():
         if "default" in node:
             value = getattr(fields, name)
             assert node["default"] == (list(value) if isinstance(value, tuple) else value), name
     rule = defs["command_metric"]["properties"]
-    assert {*rule} == {*Rule.__dataclass_fields__}
+    assert {*rule} == {*SelectionRule.__dataclass_fields__}
     assert rule["better"]["enum"] == [*Better]
 
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from ci_bench.suites.command import process
-from ci_bench.suites.command.process import CommandFailed, Place, arguments, find_cause, peak_bytes, run
+from ci_bench.suites.command.process import CommandFailed, CommandPlace, arguments, find_cause, peak_bytes, run
 from processes import is_alive
 
 PYTHON = sys.executable
@@ -17,7 +17,7 @@ PYTHON = sys.executable
 
 @pytest.fixture
 def place(tmp_path):
-    return Place(cwd=tmp_path, environ={**os.environ, "GREETING": "hello"}, folder=tmp_path)
+    return CommandPlace(cwd=tmp_path, environ={**os.environ, "GREETING": "hello"}, folder=tmp_path)
 
 
 def go(place, command, *, timeout_s=30.0, exit_codes=(0,)):
@@ -69,7 +69,7 @@ def test_other_exit_codes_can_be_good(place) -> None:
 
 def test_a_missing_folder_is_named(place, tmp_path) -> None:
     with pytest.raises(CommandFailed, match="nowhere of its `cwd` does not exist on this side"):
-        go(Place(cwd=tmp_path / "nowhere", environ=place.environ, folder=tmp_path), "true")
+        go(CommandPlace(cwd=tmp_path / "nowhere", environ=place.environ, folder=tmp_path), "true")
 
 
 def test_a_command_that_hangs_is_ended_with_all_that_it_started(place) -> None:

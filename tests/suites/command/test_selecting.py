@@ -5,7 +5,7 @@ import pytest
 from ci_bench.formats.importing import MOST_VALUES
 from ci_bench.formats.series import Absent, Reading, Series
 from ci_bench.records.results import Better, Lane, Unit
-from ci_bench.suites.command.options import Rule
+from ci_bench.suites.command.options import SelectionRule
 from ci_bench.suites.command.selecting import BadOutput, select
 
 LOWER, HIGHER = Better.LOWER, Better.HIGHER
@@ -51,7 +51,7 @@ def test_without_rules_what_says_its_direction_and_is_not_derived_is_used() -> N
 
 
 def test_a_rule_gives_name_unit_and_direction() -> None:
-    selection = chosen(Rule(match="score", name="quality", better=HIGHER), Rule(match="sort rate"))
+    selection = chosen(SelectionRule(match="score", name="quality", better=HIGHER), SelectionRule(match="sort rate"))
     quality = next(metric for metric in selection.metrics if metric.name == "quality")
     assert (quality.better, quality.unit, quality.launches[0].values) == (HIGHER, Unit.COUNT, (0.5,))
     assert "sort__rate" in names(selection), "a rule that fits asks for a derived series"
@@ -59,35 +59,35 @@ def test_a_rule_gives_name_unit_and_direction() -> None:
 
 
 def test_a_rule_can_turn_a_direction_round_and_read_another_unit() -> None:
-    (metric,) = chosen(Rule(match="sort", unit="us", better=HIGHER), Rule(match="*", use=False)).metrics
+    (metric,) = chosen(SelectionRule(match="sort", unit="us", better=HIGHER), SelectionRule(match="*", use=False)).metrics
     assert (metric.better, metric.launches[0].values) == (HIGHER, pytest.approx((1.5e-6, 2.5e-6)))
 
 
 def test_the_first_rule_that_fits_counts() -> None:
-    assert names(chosen(Rule(match="sort memory"), Rule(match="*", use=False))) == ["sort__memory"]
+    assert names(chosen(SelectionRule(match="sort memory"), SelectionRule(match="*", use=False))) == ["sort__memory"]
 
 
 def test_brackets_are_themselves_and_stars_and_question_marks_are_not() -> None:
-    assert len(names(chosen(Rule(match="test[1]", name="one"), Rule(match="*", use=False)))) == 1
-    assert len(names(chosen(Rule(match="test[?]", name="one"), Rule(match="*", use=False)))) == 1
+    assert len(names(chosen(SelectionRule(match="test[1]", name="one"), SelectionRule(match="*", use=False)))) == 1
+    assert len(names(chosen(SelectionRule(match="test[?]", name="one"), SelectionRule(match="*", use=False)))) == 1
     with pytest.raises(BadOutput, match="matches nothing"):
-        chosen(Rule(match="test1"))
+        chosen(SelectionRule(match="test1"))
 
 
 def test_a_benchmark_that_failed_or_was_skipped_can_be_left_out_too() -> None:
-    selection = chosen(Rule(match="broken", use=False), Rule(match="large", use=False))
+    selection = chosen(SelectionRule(match="broken", use=False), SelectionRule(match="large", use=False))
     assert (selection.failed, selection.skipped) == ((), ())
 
 
 WRONG = [
     (
-        [Rule(match="typo*")],
+        [SelectionRule(match="typo*")],
         READING,
         "metrics[0].match: 'typo*' matches nothing; the output has 'sort', 'sort memory', 'sort rate'",
     ),
-    ([Rule(match="score")], READING, "metrics[0]: the tool does not say which way 'score' is better; add `better`"),
-    ([Rule(match="sort*", name="x")], READING, "'sort memory' and 'sort' would both be called x"),
-    ([Rule(match="*", use=False)], Reading(series=READING.series), "nothing of the output is used; it has 'sort'"),
+    ([SelectionRule(match="score")], READING, "metrics[0]: the tool does not say which way 'score' is better; add `better`"),
+    ([SelectionRule(match="sort*", name="x")], READING, "'sort memory' and 'sort' would both be called x"),
+    ([SelectionRule(match="*", use=False)], Reading(series=READING.series), "nothing of the output is used; it has 'sort'"),
     ([], Reading(series=(series("a", 1.0, better=None),)), "`metrics: [{match: 'a', better: lower}]`"),
     ([], Reading(series=(series("a", 0.0),)), "'a' is 0 s, which cannot be compared"),
     ([], Reading(series=(series("a", 1.0, -2.0, unit="J"),)), "'a' is -2 J, which cannot be compared"),

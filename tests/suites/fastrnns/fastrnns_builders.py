@@ -7,7 +7,7 @@ import torch
 
 from ci_bench.records.results import Case, Check
 from ci_bench.suites.contract import Context
-from ci_bench.suites.fastrnns.options import CompileMode, Job, Options, parse_entry
+from ci_bench.suites.fastrnns.options import CompileMode, FastrnnsJob, FastrnnsOptions, parse_entry
 from ci_bench.suites.fastrnns.plan import SUITE
 from ci_bench.suites.fastrnns.reference import Observed
 from ci_bench.suites.fastrnns.run import open_workload
@@ -26,10 +26,10 @@ def sizes_of(name: str) -> dict[str, Any]:
     return IMAGES if VARIANTS[name].is_convolutional else SMALL
 
 
-def make_job(name: str, **options: Any) -> Job:
+def make_job(name: str, **options: Any) -> FastrnnsJob:
     variant = VARIANTS[name]
-    parsed: Options = parse_entry({**sizes_of(name), **options}).options
-    return Job(variant=variant, mode=CompileMode.DEFAULT if variant.form is Form.COMPILE else None, options=parsed)
+    parsed: FastrnnsOptions = parse_entry({**sizes_of(name), **options}).options
+    return FastrnnsJob(variant=variant, mode=CompileMode.DEFAULT if variant.form is Form.COMPILE else None, options=parsed)
 
 
 def make_case(name: str, **options: Any) -> Case:

@@ -7,7 +7,7 @@ import torch
 from fastrnns_builders import make_job
 
 from ci_bench.records.results import Outcome
-from ci_bench.suites.fastrnns.agreement import Expected, compare, expect, rounding_of, shake
+from ci_bench.suites.fastrnns.agreement import ExpectedValues, compare, expect, rounding_of, shake
 from ci_bench.suites.fastrnns.initial_state import draw
 from ci_bench.suites.fastrnns.options import Dtype
 from ci_bench.suites.fastrnns.reference import reference_for
@@ -20,7 +20,7 @@ EPSILON = 2.0**-8
 
 def against(seen, **runs):
     run = {name: value.float() for name, value in EXACT.items()} | runs
-    return compare(seen, Expected(exact=EXACT, runs=(run,), jolts=(), epsilon=EPSILON))
+    return compare(seen, ExpectedValues(exact=EXACT, runs=(run,), jolts=(), epsilon=EPSILON))
 
 
 def with_output(*values):

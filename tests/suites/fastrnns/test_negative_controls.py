@@ -13,7 +13,7 @@ from ci_bench.suites.fastrnns import networks, residual
 from ci_bench.suites.fastrnns.cells import gated, lstm_cell
 from ci_bench.suites.fastrnns.networks import Network
 from ci_bench.suites.fastrnns.structures import stacked
-from ci_bench.suites.fastrnns.variants import VARIANTS, Task
+from ci_bench.suites.fastrnns.variants import VARIANTS, FastrnnsTask
 
 pytestmark = pytest.mark.engine
 
@@ -251,7 +251,7 @@ def test_a_wrong_norm_is_seen(monkeypatch, norm):
     assert verified("py_layernorm_decom")["py_layernorm_decom"].outcome is Outcome.FAIL
 
 
-@pytest.mark.parametrize("name", [name for name in HAND_WRITTEN if VARIANTS[name].task is not Task.SEQUENCE])
+@pytest.mark.parametrize("name", [name for name in HAND_WRITTEN if VARIANTS[name].task is not FastrnnsTask.SEQUENCE])
 def test_a_structure_of_another_task_is_seen(monkeypatch, name):
     """An LSTM over the whole sequence where something else was asked for."""
     real = networks.STRUCTURES[VARIANTS[name].structure]

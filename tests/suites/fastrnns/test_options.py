@@ -7,7 +7,7 @@ import pytest
 from ci_bench.configuration.config import load_config
 from ci_bench.errors import BadConfig
 from ci_bench.records.documents import Kind, schema
-from ci_bench.suites.fastrnns.options import ENUMS, CompileMode, Options, parse_entry
+from ci_bench.suites.fastrnns.options import ENUMS, CompileMode, FastrnnsOptions, parse_entry
 from ci_bench.suites.fastrnns.variants import GROUPS, VARIANTS
 
 DEFS = schema(Kind.CONFIG)["$defs"]
@@ -15,7 +15,7 @@ FIELDS = DEFS["fastrnns"]["properties"]
 
 
 def test_the_schema_has_the_fields_and_defaults_of_the_dataclass():
-    options = {field.name: field.default for field in dataclasses.fields(Options)}
+    options = {field.name: field.default for field in dataclasses.fields(FastrnnsOptions)}
     assert {*FIELDS} == {*options, "name", "groups", "variants", "compile_modes", "arms", "compile"}
     assert {name: FIELDS[name]["default"] for name in options} == options
 
@@ -60,4 +60,4 @@ def test_bad_values_are_named_with_their_place(tmp_path, entry, complaint):
 def test_an_entry_knows_what_it_was_given():
     entry = parse_entry({"variants": ["py"], "seq_length": 100})
     assert entry.given == {"seq_length"}
-    assert entry.options == Options()
+    assert entry.options == FastrnnsOptions()

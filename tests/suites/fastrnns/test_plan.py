@@ -10,7 +10,7 @@ from ci_bench.errors import BadConfig
 from ci_bench.suites.contract import Cache, StageKind
 from ci_bench.suites.fastrnns.options import honoured, parse_job
 from ci_bench.suites.fastrnns.plan import SUITE
-from ci_bench.suites.fastrnns.variants import GROUPS, REFERENCES, VARIANTS, Form, Task, compiled_form, reference_of
+from ci_bench.suites.fastrnns.variants import GROUPS, REFERENCES, VARIANTS, FastrnnsTask, Form, compiled_form, reference_of
 from ci_bench.suites.registry import find_suite
 
 ORIGINAL = [
@@ -66,7 +66,7 @@ def test_every_structure_has_a_compiled_and_an_eager_or_library_form():
 
 
 def test_the_reference_of_every_task_runs_on_any_machine():
-    assert {*REFERENCES} == {*Task}
+    assert {*REFERENCES} == {*FastrnnsTask}
     for task, name in REFERENCES.items():
         assert VARIANTS[name].task is task
         assert VARIANTS[name].form in {Form.ATEN, Form.EAGER}

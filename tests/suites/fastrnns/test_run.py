@@ -11,7 +11,7 @@ from torch import nn
 from ci_bench.records.results import Outcome
 from ci_bench.suites.contract import Evidence, Unsupported, no_mark
 from ci_bench.suites.fastrnns.residual import CLASSES, build_resnet
-from ci_bench.suites.fastrnns.variants import VARIANTS, Form, Task
+from ci_bench.suites.fastrnns.variants import VARIANTS, FastrnnsTask, Form
 
 pytestmark = pytest.mark.engine
 
@@ -78,7 +78,7 @@ def test_with_torchvision_its_resnets_are_run_on_request(torchvision):
 def test_torchvisions_resnets_train_and_are_held_to_the_check_as_well(torchvision, monkeypatch):
     from ci_bench.suites.fastrnns import networks
 
-    assert networks.build_resnet(make_job("resnet18", cnn_library="torchvision").options, Task.RESNET18).training
+    assert networks.build_resnet(make_job("resnet18", cnn_library="torchvision").options, FastrnnsTask.RESNET18).training
     real = networks.build_resnet
     built = []
 
@@ -122,12 +122,12 @@ def test_dropout_is_compared_without_masks_and_with_them():
     assert "features, asked for 0.4" in check.detail
 
 
-@pytest.mark.parametrize(("task", "millions"), [(Task.RESNET18, 11.69), (Task.RESNET50, 25.56)])
+@pytest.mark.parametrize(("task", "millions"), [(FastrnnsTask.RESNET18, 11.69), (FastrnnsTask.RESNET50, 25.56)])
 def test_resnets_have_the_size_of_the_paper(task, millions):
-    from ci_bench.suites.fastrnns.options import Options
+    from ci_bench.suites.fastrnns.options import FastrnnsOptions
 
     with torch.device("meta"):
-        model = build_resnet(Options(), task)
+        model = build_resnet(FastrnnsOptions(), task)
     assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(millions, abs=0.005)
     assert model.training
 

@@ -9,7 +9,7 @@ from fastrnns_builders import HAND_WRITTEN, WITHOUT_COMPILER, make_job
 from ci_bench.suites.fastrnns.initial_state import draw
 from ci_bench.suites.fastrnns.networks import build_network
 from ci_bench.suites.fastrnns.reference import observe, reference_for
-from ci_bench.suites.fastrnns.variants import VARIANTS, Task
+from ci_bench.suites.fastrnns.variants import VARIANTS, FastrnnsTask
 
 pytestmark = pytest.mark.engine
 
@@ -81,10 +81,10 @@ def test_lengths_layers_and_sizes_are_all_heeded(name):
     given = draw(job)
     seen = observe(build_network(job, given), given.gradient)
     weights = [name for name in seen if name.startswith("gradient: weight_ih")]
-    directions = 2 if job.variant.task is Task.BIDIRECTIONAL else 1
+    directions = 2 if job.variant.task is FastrnnsTask.BIDIRECTIONAL else 1
     assert len(weights) == 3 * directions
     assert seen["gradient: weight_ih_l0"].shape[1] == 4
-    assert seen["state 0"].shape == ((2, 5) if job.variant.task is Task.LAST_STATE else (3 * directions, 2, 5))
+    assert seen["state 0"].shape == ((2, 5) if job.variant.task is FastrnnsTask.LAST_STATE else (3 * directions, 2, 5))
     assert all(bool(value.count_nonzero()) for value in seen.values())
 
 

@@ -21,7 +21,7 @@ from ci_bench.records.results import Outcome
 from ci_bench.suites.contract import Unsupported, no_mark
 from ci_bench.suites.shared.planning.arms import Experiment, read_arm
 from ci_bench.suites.shared.worker import experiments
-from ci_bench.suites.shared.worker.experiments import Captured, symbols, varying
+from ci_bench.suites.shared.worker.experiments import CapturedProgram, symbols, varying
 from ci_bench.suites.torchbench import program
 from ci_bench.suites.torchbench.plan import SUITE
 from ci_bench.suites.torchbench.run import open_workload
@@ -114,7 +114,7 @@ def test_an_arm_that_captured_nothing_is_told():
         def forward(self, rows):
             return rows
 
-    form = Captured(read_arm("export"), Nothing(), calls=[((torch.ones(2),), {})], folder=HERE)
+    form = CapturedProgram(read_arm("export"), Nothing(), calls=[((torch.ones(2),), {})], folder=HERE)
     form(torch.ones(2))
     (check,) = form.checks("export")
     assert (check.name, check.outcome, check.detail) == ("compiled", Outcome.FAIL, "no graph was captured")
@@ -136,7 +136,7 @@ def test_sizes_that_vary_are_symbols_of_an_export():
     assert varying([args[0] for args, _ in calls]) == (0,)
     assert set(symbols(Formed(), calls)) == {"rows"}
     assert symbols(Formed(), calls[:1]) is None
-    form = Captured(read_arm("export"), Formed(), calls=calls, folder=HERE)
+    form = CapturedProgram(read_arm("export"), Formed(), calls=calls, folder=HERE)
     assert [len(form(torch.ones(rows, WIDTH))) for rows in (4, 6, ROWS)] == [4, 6, ROWS]
 
 
@@ -237,7 +237,7 @@ def test_a_guard_that_does_not_hold_is_told_of_a_file_that_should_compile_nothin
     (tmp_path / "caching-precompile.json").write_text(json.dumps(asdict(kept)))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(experiments, "_load_cached", lambda arm, module, path, dynamic: torch.compile(module, backend="eager"))
-    form = Captured(read_arm("caching-precompile"), Doubled(), calls=[((torch.ones(2),), {})], folder=tmp_path)
+    form = CapturedProgram(read_arm("caching-precompile"), Doubled(), calls=[((torch.ones(2),), {})], folder=tmp_path)
     form(torch.ones(2))
     check = {check.name: check for check in form.checks("caching-precompile")}["package"]
     assert check.outcome is Outcome.FAIL
@@ -263,7 +263,7 @@ def test_what_is_loaded_onto_a_models_code_has_a_case_of_its_own():
 def test_a_cold_cache_has_the_file_made_again(kept, arm, monkeypatch, tmp_path):
     folder, _ = kept
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "none"))
-    form = Captured(read_arm(arm), Formed(), calls=(), folder=folder / "inference" / "packages")
+    form = CapturedProgram(read_arm(arm), Formed(), calls=(), folder=folder / "inference" / "packages")
     assert form._loaded() is None
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder))
     assert form._loaded() is not None

@@ -10,8 +10,9 @@ from torchbench_builders import accuracy, checks_of, opened, own, verified, word
 
 from ci_bench.records.results import Outcome
 from ci_bench.suites.contract import Unsupported, no_mark
+from ci_bench.suites.shared.worker.memory_errors import OutOfMemoryError
 from ci_bench.suites.torchbench import program
-from ci_bench.suites.torchbench.status import ModelFailed, OutOfMemoryError
+from ci_bench.suites.torchbench.status import ModelFailed
 
 pytestmark = pytest.mark.engine
 

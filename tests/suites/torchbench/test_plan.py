@@ -10,7 +10,7 @@ from ci_bench.errors import BadConfig
 from ci_bench.suites.contract import Cache, SizeLimits, StageKind
 from ci_bench.suites.registry import find_suite
 from ci_bench.suites.torchbench.catalogue import ZOO
-from ci_bench.suites.torchbench.options import Precision, parse
+from ci_bench.suites.torchbench.options import TorchbenchPrecision, parse
 from ci_bench.suites.torchbench.plan import SUITE
 
 ONE = {"models": ["mlp"], "mode": "inference"}
@@ -150,7 +150,7 @@ def test_nothing_is_downloaded():
     ("precision", "epsilon"), [("fp32", 2**-24), ("tf32", 2**-11), ("fp16", 2**-11), ("bf16", 2**-8), ("amp_bf16", 2**-8)]
 )
 def test_one_rounding_of_the_narrowest_format(precision, epsilon):
-    assert Precision(precision).epsilon == epsilon
+    assert TorchbenchPrecision(precision).epsilon == epsilon
 
 
 def test_planning_needs_no_torch():

@@ -3,7 +3,7 @@
 import pytest
 
 from ci_bench.errors import BadConfig
-from ci_bench.suites.torchbench.plan import Selection, balanced, costs_of, select, selection_from
+from ci_bench.suites.torchbench.plan import ModelSelection, balanced, costs_of, select, selection_from
 
 KNOWN = ("alexnet", "BERT_pytorch", "dcgan", "resnet18", "resnet50", "vgg16")
 
@@ -20,12 +20,12 @@ def test_names_and_patterns(wanted, chosen):
 
 
 @pytest.mark.parametrize(("wanted", "words"), [
-    (Selection(models=("resnet",)), "none of the 6 models is called 'resnet'; did you mean 'resnet"),
-    (Selection(exclude_exact=("vgg",)), r"exclude_exact: none of the \d+ models is called 'vgg'"),
-    (Selection(filter=("(",)), r"filter: '\(' is not a regular expression"),
-    (Selection(filter=("nothing",)), "none of 6 models is chosen"),
-    (Selection(partitions=3, partition=3), "partition: 3 is not in 0..2"),
-    (Selection(partitions=7, partition=6), "would leave some empty"),
+    (ModelSelection(models=("resnet",)), "none of the 6 models is called 'resnet'; did you mean 'resnet"),
+    (ModelSelection(exclude_exact=("vgg",)), r"exclude_exact: none of the \d+ models is called 'vgg'"),
+    (ModelSelection(filter=("(",)), r"filter: '\(' is not a regular expression"),
+    (ModelSelection(filter=("nothing",)), "none of 6 models is chosen"),
+    (ModelSelection(partitions=3, partition=3), "partition: 3 is not in 0..2"),
+    (ModelSelection(partitions=7, partition=6), "would leave some empty"),
 ])  # fmt: skip
 def test_an_empty_choice_or_share_is_refused(wanted, words):
     with pytest.raises(BadConfig, match=words):
@@ -34,7 +34,7 @@ def test_an_empty_choice_or_share_is_refused(wanted, words):
 
 @pytest.mark.parametrize("partitions", range(1, 7))
 def test_shares_hold_every_model_once_and_none_is_empty(partitions):
-    shares = [select(KNOWN, Selection(partitions=partitions, partition=index)) for index in range(partitions)]
+    shares = [select(KNOWN, ModelSelection(partitions=partitions, partition=index)) for index in range(partitions)]
     assert sorted(name for share in shares for name in share) == sorted(KNOWN)
     assert all(shares)
 

@@ -6,18 +6,25 @@ from pathlib import Path
 import pytest
 
 from ci_bench.errors import BadConfig
-from ci_bench.suites.torchbench.options import Mode, Options, Precision, Scope, Settings, Source
+from ci_bench.suites.torchbench.options import (
+    BenchMode,
+    ModelScope,
+    ModelSource,
+    TorchbenchOptions,
+    TorchbenchPrecision,
+    TorchbenchSettings,
+)
 from ci_bench.suites.torchbench.tables import Table, read_tables, rules_for, settle, table_schema, unknown_models
 
 RUNNER = str(Path(__file__).parent / "runner_table.yaml")
 
 
 def options(model, **more):
-    settings = Settings(
+    settings = TorchbenchSettings(
         **{name: more.pop(name) for name in ("freezing", "nopython", "batch_size", "measure", "scope") if name in more}
     )
-    given = {"mode": Mode.INFERENCE, "precision": Precision.FP32, "backend": "inductor", **more}
-    return Options(model=model, source=Source.TORCHBENCH, settings=settings, **given)
+    given = {"mode": BenchMode.INFERENCE, "precision": TorchbenchPrecision.FP32, "backend": "inductor", **more}
+    return TorchbenchOptions(model=model, source=ModelSource.TORCHBENCH, settings=settings, **given)
 
 
 def settled(model, device="cpu", *, table=None, no_skip=False, fast=False, **more):
@@ -44,7 +51,7 @@ def own(tmp_path, *rules):
     return read_tables([str(path)])
 
 
-TRAIN = {"mode": Mode.TRAINING}
+TRAIN = {"mode": BenchMode.TRAINING}
 
 
 @pytest.mark.parametrize(("model", "more", "field", "value"), [
@@ -66,10 +73,10 @@ TRAIN = {"mode": Mode.TRAINING}
     ("yolo", {}, "runner_larger_multiplier", True),
     ("sam", {}, "runner_iou", 0.95),
     ("mask", {}, "runner_iou", 0.99),
-    ("soft", {"precision": Precision.AMP_FP16}, "runner_tolerance", 0.08),
+    ("soft", {"precision": TorchbenchPrecision.AMP_FP16}, "runner_tolerance", 0.08),
     ("soft", {**TRAIN, "device": "cuda"}, "runner_tolerance", 0.08),
     ("soft", TRAIN, "runner_tolerance", None),
-    ("drq", {"precision": Precision.BF16}, "runner_tolerance", 0.01),
+    ("drq", {"precision": TorchbenchPrecision.BF16}, "runner_tolerance", 0.01),
 ])  # fmt: skip
 def test_a_table_of_the_runner_is_read_as_it_is(model, more, field, value):
     assert getattr(settled(model, **more), field) == value
@@ -92,7 +99,7 @@ def test_the_order_of_batch_sizes(model, more, batch):
     ("tts", "fp16", "amp_fp16"), ("tts", "bf16", "amp_bf16"), ("tts", "fp32", "fp32"), ("mask", "bf16", "fp16"), ("nano", "amp_fp16", "amp_bf16"),
 ])  # fmt: skip
 def test_types_that_a_table_forces(model, asked, taken):
-    assert settled(model, precision=Precision(asked)).options.precision == taken
+    assert settled(model, precision=TorchbenchPrecision(asked)).options.precision == taken
 
 
 def test_slow_models_are_skipped_where_it_is_to_go_fast():
@@ -146,7 +153,7 @@ def test_what_is_expected_is_merged_field_by_field(tmp_path):
 
 def test_a_rule_may_be_for_one_scope(tmp_path):
     table = own(tmp_path, {"when": {"scope": "step", "mode": "training"}, "expected": {"graph_breaks": 3}})
-    most = [settled("a", table=table, mode=Mode.TRAINING, scope=scope).most for scope in (Scope.STEP, Scope.MODEL)]
+    most = [settled("a", table=table, mode=BenchMode.TRAINING, scope=scope).most for scope in (ModelScope.STEP, ModelScope.MODEL)]
     assert most == [{"graph_breaks": 3}, {}]
 
 
@@ -221,7 +228,7 @@ def test_a_file_of_expected_results_is_a_table(tmp_path):
     assert (bad.expected, bad.most, bad.least) == ("fail_accuracy", {"graph_breaks": 0}, {})
     assert dead.skip == "it is expected to end in fail_to_run"
     assert (large.expected, large.most) == (None, {"graph_breaks": 5, "fallbacks": 0})
-    training = settled("good", table=table, mode=Mode.TRAINING)
+    training = settled("good", table=table, mode=BenchMode.TRAINING)
     assert (training.expected, training.most, training.least) == ("pass", {"graph_breaks": 2}, {}), "their step has other graphs"
 
 

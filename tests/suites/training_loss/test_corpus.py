@@ -28,7 +28,7 @@ from ci_bench.suites.training_loss.network import (
     state_digest,
     try_model,
 )
-from ci_bench.suites.training_loss.options import Dataset, Model, Options
+from ci_bench.suites.training_loss.options import Dataset, Model, TrainingOptions
 
 pytestmark = pytest.mark.engine
 
@@ -36,7 +36,7 @@ TABLE = {"text": ["good food", "bad food", "fine place"], "label": [4, 0, 2]}
 
 
 def small(**changes):
-    return Options(**{"num_samples": 2, "evaluation_rows": 1, "max_length": 8, **changes})
+    return TrainingOptions(**{"num_samples": 2, "evaluation_rows": 1, "max_length": 8, **changes})
 
 
 def store(folder, kind, table=TABLE, name="rows"):

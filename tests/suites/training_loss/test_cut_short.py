@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from ci_bench.records.results import ArmMasks, Masks, Role, Trace
-from ci_bench.suites.training_loss.options import Options
-from ci_bench.suites.training_loss.verify import ENVELOPE_STEPS, Verifier
+from ci_bench.suites.training_loss.options import TrainingOptions
+from ci_bench.suites.training_loss.verify import ENVELOPE_STEPS, TrainingVerifier
 
 WHOLE = 250
 
@@ -43,13 +43,13 @@ def lengths(monkeypatch, candidates, *, peers=(0.61, 0.59, 0.60), masks=Masks.AL
         shown = peers[recipe.index] if evaluation and recipe.steps is None else None
         return trace(recipe.role, shown, index=recipe.index, steps=steps)
 
-    monkeypatch.setattr(Verifier, "_run", run)
+    monkeypatch.setattr(TrainingVerifier, "_run", run)
     runs = [trace(Role.REFERENCE, 0.60), *(trace(Role.CANDIDATE, one, arm=f"a{at}") for at, one in enumerate(candidates))]
     if not evaluation:
         runs = [replace(one, accuracy=None) for one in runs]
     with tempfile.TemporaryDirectory() as folder:
         context = SimpleNamespace(provisional=provisional, scratch=Path(folder))
-        verifier = Verifier(options=Options(), context=context, train=(), test=() if evaluation else None)
+        verifier = TrainingVerifier(options=TrainingOptions(), context=context, train=(), test=() if evaluation else None)
         found = verifier._envelope(runs, [ArmMasks(arm="a0", masks=masks, detail="")])
         further = verifier.further_envelope().traces
     expected = 6 if further else 3
@@ -99,10 +99,10 @@ def test_all_are_trained_at_once_where_one_has_to_be_whole(monkeypatch):
 
 def test_a_note_of_an_earlier_look_is_not_taken_for_this_ones(monkeypatch, tmp_path):
     monkeypatch.setattr(
-        Verifier, "_run", lambda _, recipe: trace(recipe.role, None, index=recipe.index, steps=recipe.steps or WHOLE)
+        TrainingVerifier, "_run", lambda _, recipe: trace(recipe.role, None, index=recipe.index, steps=recipe.steps or WHOLE)
     )
     context = SimpleNamespace(provisional=True, scratch=tmp_path)
-    verifier = Verifier(options=Options(), context=context, train=(), test=None)
+    verifier = TrainingVerifier(options=TrainingOptions(), context=context, train=(), test=None)
     assert len(verifier._envelope([], [])) == 1
     context.provisional = False
     assert len(verifier._envelope([], [])) == 3

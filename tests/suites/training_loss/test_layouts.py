@@ -44,7 +44,7 @@ from ci_bench.suites.training_loss.layouts import (  # noqa: E402
     share_of,
 )
 from ci_bench.suites.training_loss.network import build_model  # noqa: E402
-from ci_bench.suites.training_loss.options import Options, parse  # noqa: E402
+from ci_bench.suites.training_loss.options import TrainingOptions, parse  # noqa: E402
 from ci_bench.suites.training_loss.plan import SUITE  # noqa: E402
 from ci_bench.worker.ranked import fact_of, given_bytes  # noqa: E402
 from processes import carrying  # noqa: E402
@@ -353,7 +353,7 @@ def test_shares_are_all_rows_in_order_and_weigh_as_one_batch(count: int, size: i
 
 
 def test_the_usual_plan_splits_attention_and_feed_forward_parts_and_nothing_else() -> None:
-    bert = dict(planned(build_model(Options(), seed=0), USUAL_PLAN))
+    bert = dict(planned(build_model(TrainingOptions(), seed=0), USUAL_PLAN))
     layer = "bert.encoder.layer.0."
     assert {name.removeprefix(layer): style for name, style in bert.items() if name.startswith(layer)} == {
         **dict.fromkeys(("attention.self.query", "attention.self.key", "attention.self.value"), "colwise"),

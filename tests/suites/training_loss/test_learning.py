@@ -5,18 +5,18 @@ from training_loss_builders import context
 
 from ci_bench.records.results import Role
 from ci_bench.suites.training_loss.corpus import load_rows, prepare_rows
-from ci_bench.suites.training_loss.options import Options
-from ci_bench.suites.training_loss.verify import Recipe, Verifier
+from ci_bench.suites.training_loss.options import TrainingOptions
+from ci_bench.suites.training_loss.verify import TrainingRecipe, TrainingVerifier
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 
 def test_the_default_training_learns(tmp_path):
-    options = Options()
+    options = TrainingOptions()
     prepare_rows(options, tmp_path)
     train, test = (load_rows(tmp_path, split) for split in ("train", "test"))
-    verifier = Verifier(options=options, context=context(tmp_path), train=train, test=test)
-    trace = verifier._run(Recipe(arm="eager", role=Role.REFERENCE, seed=0))
+    verifier = TrainingVerifier(options=options, context=context(tmp_path), train=train, test=test)
+    trace = verifier._run(TrainingRecipe(arm="eager", role=Role.REFERENCE, seed=0))
     assert len(trace.loss) == options.epochs * options.num_samples / options.batch_size
     first, last = (sum(part) / len(part) for part in (trace.loss[:20], trace.loss[-20:]))
     assert 1.5 < first < 1.75

@@ -9,7 +9,7 @@ from training_loss_builders import start_of_model
 
 from ci_bench.records.results import Masks
 from ci_bench.suites.shared.worker.randomness import seed_everything
-from ci_bench.suites.training_loss.masks import DRAWS, Draws, compare_masks, take_draws
+from ci_bench.suites.training_loss.masks import DRAWS, MaskDraws, compare_masks, take_draws
 from ci_bench.suites.training_loss.training import build_trainee
 
 pytestmark = pytest.mark.engine
@@ -24,7 +24,7 @@ def draws(seed=0, *, common=0, mean=1.0, scale=1.0, rounding=0.0, after=STANDS):
     gradients = mean + 0.1 * torch.randn(DRAWS, ELEMENTS, generator=generator, dtype=torch.float64)
     losses = 1 + 0.1 * torch.randn(DRAWS, generator=generator, dtype=torch.float64)
     gradients = scale * (gradients + rounding * torch.randn(DRAWS, ELEMENTS, generator=generator))
-    return Draws(losses=losses + common, gradients=gradients, again=gradients[0], after=after)
+    return MaskDraws(losses=losses + common, gradients=gradients, again=gradients[0], after=after)
 
 
 REFERENCE = draws()

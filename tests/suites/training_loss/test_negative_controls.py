@@ -18,9 +18,9 @@ from ci_bench.records.comparison import Parity, Tier
 from ci_bench.records.results import Masks, Role
 from ci_bench.suites.shared.planning.arms import CompiledArm
 from ci_bench.suites.training_loss.corpus import Rows
-from ci_bench.suites.training_loss.options import Model, Precision
+from ci_bench.suites.training_loss.options import Model, TrainingPrecision
 from ci_bench.suites.training_loss.training import build_trainee
-from ci_bench.suites.training_loss.verify import OTHER_MASK_SEED, Recipe, record_training
+from ci_bench.suites.training_loss.verify import OTHER_MASK_SEED, TrainingRecipe, record_training
 
 pytestmark = pytest.mark.engine
 
@@ -265,7 +265,7 @@ def test_float64_from_the_same_weights_passes(bench, anchors, scores):
 
 @pytest.mark.slow
 def test_bf16_autocast_passes_inside_the_envelope_of_bf16_and_not_inside_that_of_fp32(bench, anchors, scores):
-    autocast = replace(bench.options, precision=Precision.AMP_BF16)
+    autocast = replace(bench.options, precision=TrainingPrecision.AMP_BF16)
     for seed in BENIGN_SEEDS:
         candidate = train(bench, seed, options=autocast)
         finding = judged(*anchors(seed, BF16), candidate, twin=evidence(*anchors(seed), train(bench, seed)))
@@ -277,7 +277,7 @@ def test_bf16_autocast_passes_inside_the_envelope_of_bf16_and_not_inside_that_of
 
 @pytest.mark.slow
 def test_bf16_autocast_passes_against_itself(bench, anchors, scores):
-    autocast = replace(bench.options, precision=Precision.AMP_BF16)
+    autocast = replace(bench.options, precision=TrainingPrecision.AMP_BF16)
     for seed in BENIGN_SEEDS:
         candidate = train(bench, seed, options=autocast, index=99, epsilon=BF16)
         twin = evidence(*anchors(seed), train(bench, seed))
@@ -302,7 +302,7 @@ def compiled_findings(bench, anchors, backend):
     for seed in BENIGN_SEEDS:
         state = start_of_model(bench.options.model, seed)
         rewind(trainee, state)
-        recipe = Recipe(arm=ARM, role=Role.CANDIDATE, seed=seed)
+        recipe = TrainingRecipe(arm=ARM, role=Role.CANDIDATE, seed=seed)
         yield judged(*anchors(seed), record_training(trainee, recipe, state=state, verifier=bench.verifier()))
 
 

@@ -9,7 +9,7 @@ import pytest
 from ci_bench.errors import BadConfig
 from ci_bench.suites.contract import Cache, StageKind
 from ci_bench.suites.registry import find_suite
-from ci_bench.suites.training_loss.options import Options, Precision, parse
+from ci_bench.suites.training_loss.options import TrainingOptions, TrainingPrecision, parse
 from ci_bench.suites.training_loss.plan import SUITE
 
 FULL = {
@@ -69,7 +69,7 @@ def test_params_are_read_back_as_the_same_options(options):
 def test_params_hold_every_default():
     (case,) = SUITE.plan({})
     assert set(case.params) == {*FULL}
-    assert case.params["lr"] == Options().lr
+    assert case.params["lr"] == TrainingOptions().lr
 
 
 def test_dynamos_own_eager_is_an_arm_of_its_own():
@@ -134,7 +134,7 @@ def test_only_ids_on_the_hub_need_a_network(options, needed):
     [("fp32", 2**-24), ("tf32", 2**-11), ("amp_fp16", 2**-11), ("bf16", 2**-8), ("amp_bf16", 2**-8)],
 )
 def test_one_rounding_of_the_narrowest_format(precision, epsilon):
-    assert Precision(precision).epsilon == epsilon
+    assert TrainingPrecision(precision).epsilon == epsilon
 
 
 def test_planning_needs_no_torch():

@@ -10,13 +10,13 @@ from ci_bench.records.results import Outcome
 from ci_bench.suites.contract import Unsupported, no_mark
 from ci_bench.suites.training_loss import run
 from ci_bench.suites.training_loss.network import build_model
-from ci_bench.suites.training_loss.options import Precision
+from ci_bench.suites.training_loss.options import TrainingPrecision
 from ci_bench.suites.training_loss.plan import SUITE
 from ci_bench.suites.training_loss.run import open_workload
 
 pytestmark = pytest.mark.engine
 
-ON_CPU = [precision for precision in Precision if precision is not Precision.TF32]
+ON_CPU = [precision for precision in TrainingPrecision if precision is not TrainingPrecision.TF32]
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +55,11 @@ def test_a_precision_moves_the_weights(precision, tiny):
 
 
 def test_bf16_keeps_its_weights_in_bf16(tiny):
-    _, workload = opened(tiny, Precision.BF16)
+    _, workload = opened(tiny, TrainingPrecision.BF16)
     assert {value.dtype for value in workload.open("eager")._trainee.model.parameters()} == {torch.bfloat16}
 
 
-@pytest.mark.parametrize("precision", [Precision.FP32, Precision.AMP_BF16, Precision.BF16])
+@pytest.mark.parametrize("precision", [TrainingPrecision.FP32, TrainingPrecision.AMP_BF16, TrainingPrecision.BF16])
 def test_fp32_buffers_that_bf16_rounds_are_a_fact(precision, tiny, monkeypatch):
     def with_angles(options, *, seed):
         model = build_model(options, seed=seed)
@@ -69,15 +69,15 @@ def test_fp32_buffers_that_bf16_rounds_are_a_fact(precision, tiny, monkeypatch):
     _, workload = opened(tiny, precision)
     assert workload._rounded() == {}
     monkeypatch.setattr(run, "build_model", with_angles)
-    assert set(workload._rounded()) == ({"rounded_buffers"} if precision is Precision.BF16 else set())
+    assert set(workload._rounded()) == ({"rounded_buffers"} if precision is TrainingPrecision.BF16 else set())
 
 
 def test_tf32_is_skipped_on_the_cpu_with_the_reason(tiny):
     with pytest.raises(Unsupported, match=r"tf32 needs an NVIDIA GPU of compute capability 8\.0"):
-        opened(tiny, Precision.TF32)
+        opened(tiny, TrainingPrecision.TF32)
 
 
 def test_a_precision_other_than_tf32_turns_tf32_off(tiny, monkeypatch):
     torch.set_float32_matmul_precision("high")
-    opened(tiny, Precision.FP32)
+    opened(tiny, TrainingPrecision.FP32)
     assert torch.get_float32_matmul_precision() == "highest"

@@ -164,12 +164,12 @@ def test_trainings_beyond_dynamos_limit_are_still_compiled(bench):
     """Without a reset, the second training of this test would run eagerly, and be found equal in every bit."""
     from torch._dynamo import config
 
-    from ci_bench.suites.training_loss.verify import Recipe
+    from ci_bench.suites.training_loss.verify import TrainingRecipe
 
     verifier = bench.verifier(replace(bench.options, backends=("eager",)))
     with config.patch(recompile_limit=1, fail_on_recompile_limit_hit=True):
         for seed in (0, 1):
-            verifier._run(Recipe(arm="dynamo-eager", role=Role.CANDIDATE, seed=seed, steps=2))
+            verifier._run(TrainingRecipe(arm="dynamo-eager", role=Role.CANDIDATE, seed=seed, steps=2))
 
 
 def test_every_program_has_its_own_share_of_dynamos_limit(bench):

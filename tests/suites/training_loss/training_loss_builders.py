@@ -15,9 +15,9 @@ from ci_bench.suites.contract import Context
 from ci_bench.suites.training_loss.corpus import Rows, load_rows, prepare_rows
 from ci_bench.suites.training_loss.model_files import DATA
 from ci_bench.suites.training_loss.network import State, perturbed, start_state
-from ci_bench.suites.training_loss.options import REFERENCE_ARM, Model, Options
+from ci_bench.suites.training_loss.options import REFERENCE_ARM, Model, TrainingOptions
 from ci_bench.suites.training_loss.training import Trainee, build_trainee
-from ci_bench.suites.training_loss.verify import MASK_SEED, Recipe, Verifier, record_training
+from ci_bench.suites.training_loss.verify import MASK_SEED, TrainingRecipe, TrainingVerifier, record_training
 
 ARM = "candidate"
 Change = Callable[[Trainee], Trainee | None]
@@ -27,12 +27,12 @@ Change = Callable[[Trainee], Trainee | None]
 class Bench:
     """Options of a small training, its rows, and the folder they lie in."""
 
-    options: Options
+    options: TrainingOptions
     folder: Path
     rows: Rows
 
-    def verifier(self, options: Options | None = None) -> Verifier:
-        return Verifier(options=options or self.options, context=context(self.folder), train=self.rows, test=None)
+    def verifier(self, options: TrainingOptions | None = None) -> TrainingVerifier:
+        return TrainingVerifier(options=options or self.options, context=context(self.folder), train=self.rows, test=None)
 
     def params(self, **changes: Any) -> dict[str, Any]:
         """The options as an entry of the configuration."""
@@ -57,8 +57,8 @@ def make_bench(folder: Path, **changes: Any) -> Bench:
         "max_length": 32,
         **changes,
     }
-    prepare_rows(Options(**{**values, "evaluation": True}), folder)
-    options = Options(model=Model(path=write_model(folder / "model"), pretrained=False), **values)
+    prepare_rows(TrainingOptions(**{**values, "evaluation": True}), folder)
+    options = TrainingOptions(model=Model(path=write_model(folder / "model"), pretrained=False), **values)
     return Bench(options=options, folder=folder, rows=load_rows(folder, "train"))
 
 
@@ -81,7 +81,7 @@ def start_of_model(model: Model, seed: int) -> State:
     """The start state, drawn once per model and seed."""
     key = repr(model), seed
     if key not in _STARTS:
-        _STARTS[key] = start_state(Options(model=model), seed=seed)
+        _STARTS[key] = start_state(TrainingOptions(model=model), seed=seed)
     return _STARTS[key]
 
 
@@ -91,7 +91,7 @@ def train(
     *,
     role: Role = Role.CANDIDATE,
     change: Change | None = None,
-    options: Options | None = None,
+    options: TrainingOptions | None = None,
     index: int = 0,
     epsilon: float = 0.0,
     steps: int | None = None,
@@ -105,7 +105,7 @@ def train(
     trainee = build_trainee(options, first, device="cpu", candidate=None)
     changed = change(trainee) if change else None
     arm = ARM if role is Role.CANDIDATE else REFERENCE_ARM
-    recipe = Recipe(arm=arm, role=role, seed=seed, index=index, steps=steps, mask_seed=mask_seed)
+    recipe = TrainingRecipe(arm=arm, role=role, seed=seed, index=index, steps=steps, mask_seed=mask_seed)
     verifier = bench.verifier(options)
     verifier = replace(verifier, train=rows) if rows else verifier
     return record_training(changed or trainee, recipe, state=first if role is Role.PERTURBED else state, verifier=verifier)

@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from ci_bench.records.results import Outcome
-from ci_bench.suites.transformers.agreement import Change, Observation, Reference, check_of, compared, shake_of
+from ci_bench.suites.transformers.agreement import (
+    OutputChange,
+    OutputObservation,
+    ReferenceOutputsOfModel,
+    check_of,
+    compared,
+    shake_of,
+)
 
 pytestmark = pytest.mark.engine
 
@@ -47,16 +54,18 @@ def change(*, rate=RATE, seed=0):
     generator = torch.Generator().manual_seed(seed)
     start = 0.02 * torch.randn(64, 64, generator=generator)
     ideal = -RATE * torch.randn(64, 64, generator=generator, dtype=torch.float64).sign()
-    return Change(start=start, after=(start.double() + rate / RATE * ideal).float(), ideal=ideal)
+    return OutputChange(start=start, after=(start.double() + rate / RATE * ideal).float(), ideal=ideal)
 
 
 def observation(exact, seed, *, noise=4 * FP32):
-    return Observation(values=rounded(exact, seed, noise=noise), changes={"weight change: large (step 1)": change()})
+    return OutputObservation(values=rounded(exact, seed, noise=noise), changes={"weight change: large (step 1)": change()})
 
 
 def judge(seen, exact, epsilon=FP32, noise=4 * FP32):
-    shaken = Observation(values=rounded(exact, 3, noise=noise * shake_of(epsilon) / epsilon))
-    reference = Reference(exact=Observation(values=exact), eager=observation(exact, 2, noise=noise), shaken=shaken)
+    shaken = OutputObservation(values=rounded(exact, 3, noise=noise * shake_of(epsilon) / epsilon))
+    reference = ReferenceOutputsOfModel(
+        exact=OutputObservation(values=exact), eager=observation(exact, 2, noise=noise), shaken=shaken
+    )
     return check_of("arm", compared(seen, reference, epsilon=epsilon))
 
 
@@ -138,13 +147,15 @@ def test_a_change_that_a_narrow_format_rounds_away_is_not_asked_for():
     def narrow(after):
         start = torch.cat([torch.ones(50), torch.full((50,), 1e-3)]).bfloat16()
         ideal = torch.full((100,), RATE, dtype=torch.float64)
-        made = {"weight change: large (step 1)": Change(start=start, after=after(start.double() + ideal, start), ideal=ideal)}
+        made = {
+            "weight change: large (step 1)": OutputChange(start=start, after=after(start.double() + ideal, start), ideal=ideal)
+        }
         return replace(observation(exact, 1, noise=4 * BF16), changes=made)
 
     def outcome(after):
         right = narrow(lambda value, start: value.bfloat16())
-        shaken = Observation(values=rounded(exact, 3, noise=4 * BF16))
-        reference = Reference(exact=Observation(values=exact), eager=right, shaken=shaken)
+        shaken = OutputObservation(values=rounded(exact, 3, noise=4 * BF16))
+        reference = ReferenceOutputsOfModel(exact=OutputObservation(values=exact), eager=right, shaken=shaken)
         return compared(narrow(after), reference, epsilon=BF16).outcome
 
     assert outcome(lambda value, start: value.bfloat16()) is Outcome.PASS
@@ -152,6 +163,6 @@ def test_a_change_that_a_narrow_format_rounds_away_is_not_asked_for():
 
 
 def test_nothing_to_compare_is_no_agreement():
-    nothing = Observation(values={})
-    reference = Reference(exact=nothing, eager=nothing, shaken=nothing)
+    nothing = OutputObservation(values={})
+    reference = ReferenceOutputsOfModel(exact=nothing, eager=nothing, shaken=nothing)
     assert compared(nothing, reference, epsilon=FP32).outcome is Outcome.FAIL

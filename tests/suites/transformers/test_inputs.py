@@ -18,7 +18,7 @@ from ci_bench.suites.transformers.inputs import (
     special_ids,
     task_of,
 )
-from ci_bench.suites.transformers.network import BadModel, load_config
+from ci_bench.suites.transformers.network import UnusableModel, load_config
 from ci_bench.suites.transformers.run import open_workload
 
 pytestmark = pytest.mark.engine
@@ -160,7 +160,7 @@ def test_other_forms_of_sound_are_unsupported():
 
 
 def test_padding_beyond_the_vocabulary_is_named():
-    with pytest.raises(BadModel, match=r"cannot be built: .*; set `pad_token_id`, which is 58100"):
+    with pytest.raises(UnusableModel, match=r"cannot be built: .*; set `pad_token_id`, which is 58100"):
         recipe(model={"config": {**MARIAN, "vocab_size": 64}}).build("meta")
 
 

@@ -12,7 +12,7 @@ from ci_bench.records.results import Outcome
 from ci_bench.suites.contract import Unsupported
 from ci_bench.suites.transformers import generation, inputs
 from ci_bench.suites.transformers.inputs import Inputs
-from ci_bench.suites.transformers.options import Sampling, parse
+from ci_bench.suites.transformers.options import TokenSampling, parse
 from ci_bench.suites.transformers.run import open_program
 from ci_bench.suites.transformers.sampling import draw, gap, generator_of, noise, seed_of, warped
 from ci_bench.suites.transformers.steps import nothing
@@ -357,7 +357,7 @@ def test_ids_that_are_the_paddings_are_read_all_the_same():
 )
 def test_what_is_left_out_is_what_generate_leaves_out(settings):
     logits = torch.randn(32, 100, generator=torch.Generator().manual_seed(1)) * 3
-    sampling = Sampling(**settings)
+    sampling = TokenSampling(**settings)
     built = recipe(**entry()).build()
     config = built.generation_config
     config.update(do_sample=True, temperature=sampling.temperature, top_k=sampling.top_k or 0, top_p=sampling.top_p)
@@ -369,7 +369,7 @@ def test_what_is_left_out_is_what_generate_leaves_out(settings):
 def test_to_sample_is_to_be_greedy_about_perturbed_logits():
     logits = torch.randn(500, 64, generator=torch.Generator().manual_seed(2)) * 3
     exponential = noise(logits, generator_of(5, 9, "cpu"))
-    sampling = Sampling(temperature=0.8, top_p=0.9)
+    sampling = TokenSampling(temperature=0.8, top_p=0.9)
     torch.manual_seed(seed_of(5, 9))
     drawn = torch.multinomial(warped(logits, sampling).softmax(dim=-1), 1)
     assert gap(logits, exponential, drawn, sampling, slack=1e-4).max() < 1e-4
@@ -384,7 +384,7 @@ def test_a_token_at_the_edge_of_the_likeliest_may_be_in_or_out_and_one_behind_it
     """Logits of two computations: what is the second of two likeliest in one is the third in the other."""
     theirs, own = torch.tensor([[3.0, 1.0 + swapped, 1.0, -9.0]]), torch.tensor([[3.0, 1.0, 1.0 + swapped, -9.0]])
     token, random = torch.tensor([[1]]), torch.tensor([[1.0, 1e-6, 1.0, 1.0]])
-    sampling = Sampling(top_k=2)
+    sampling = TokenSampling(top_k=2)
     assert (warped(theirs, sampling) - random.log()).argmax() == 1
     found = gap(own, random, token, sampling, slack=1e-3)
     assert (found < 1e-4) if swapped < 1e-3 else found.isinf()

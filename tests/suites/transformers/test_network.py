@@ -7,7 +7,7 @@ import torch
 from transformers_builders import ONE_LAYER, options, recipe, tiny
 
 from ci_bench.suites.contract import Unsupported
-from ci_bench.suites.transformers.network import BadModel, Recipe, find_class, load_config, parameter_counts
+from ci_bench.suites.transformers.network import ModelRecipe, UnusableModel, find_class, load_config, parameter_counts
 
 pytestmark = pytest.mark.engine
 
@@ -32,7 +32,7 @@ def test_every_build_has_the_same_bytes():
 @pytest.mark.parametrize(("precision", "kept"), [("fp32", torch.float32), ("bf16", torch.bfloat16), ("amp_bf16", torch.float32)])
 def test_the_reference_has_the_rounded_weights_of_the_arms(precision, kept):
     one = recipe(**tiny("gpt2"), precision=precision)
-    arm, exact = one.build(), Recipe(options=one.options, device="cpu", exact=True).build()
+    arm, exact = one.build(), ModelRecipe(options=one.options, device="cpu", exact=True).build()
     assert {value.dtype for value in arm.parameters()} == {kept}
     assert {value.dtype for value in exact.parameters()} == {torch.float64}
     assert all(torch.equal(a.double(), b) for a, b in zip(arm.parameters(), exact.parameters(), strict=True))
@@ -83,7 +83,7 @@ def test_the_class_is_that_of_architectures_or_what_the_family_is_made_for(entry
     ],
 )
 def test_what_cannot_be_built_is_told_with_its_field(model, fault):
-    with pytest.raises(BadModel, match=fault):
+    with pytest.raises(UnusableModel, match=fault):
         recipe(model=model).build("meta")
 
 
@@ -134,7 +134,7 @@ def test_a_folders_configuration_can_be_changed(stored):
     _, path = stored
     model = recipe(model={"path": path, "config": {"num_hidden_layers": 2}}).build("meta")
     assert len(model.bert.encoder.layer) == 2
-    with pytest.raises(BadModel, match=r"model\.config\.layers: the configuration of .* has no such field"):
+    with pytest.raises(UnusableModel, match=r"model\.config\.layers: the configuration of .* has no such field"):
         recipe(model={"path": path, "config": {"layers": 2}}).build("meta")
 
 
@@ -144,7 +144,7 @@ def test_weights_that_only_a_pickle_holds_are_not_loaded(stored, tmp_path):
     folder.mkdir()
     model.config.save_pretrained(folder)
     torch.save(model.state_dict(), folder / "pytorch_model.bin")
-    with pytest.raises((BadModel, OSError), match="safetensors"):
+    with pytest.raises((UnusableModel, OSError), match="safetensors"):
         recipe(model={"path": str(folder), "pretrained": True}).build()
 
 
@@ -160,5 +160,5 @@ def test_shared_parameters_count_once(tmp_path):
 
 def test_an_unreadable_folder_is_told(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "no-such-family"}))
-    with pytest.raises(BadModel, match=r"cannot be read: .*no-such-family.*\(check its config\.json\)"):
+    with pytest.raises(UnusableModel, match=r"cannot be read: .*no-such-family.*\(check its config\.json\)"):
         recipe(model=str(tmp_path)).build("meta")

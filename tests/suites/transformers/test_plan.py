@@ -10,7 +10,7 @@ import pytest
 from ci_bench.errors import BadConfig
 from ci_bench.suites.contract import Cache, StageKind
 from ci_bench.suites.registry import find_suite
-from ci_bench.suites.transformers.options import Candidate, Mode, Options, Way, candidate_from, parse
+from ci_bench.suites.transformers.options import Candidate, Mode, TransformersOptions, Way, candidate_from, parse
 from ci_bench.suites.transformers.plan import SUITE
 
 PRESETS = ["bert", "gpt2", "t5", "llama", "vit"]
@@ -240,4 +240,4 @@ def test_planning_needs_no_torch_and_no_transformers():
 def test_a_default_of_the_grid_is_that_of_the_options():
     (case,) = SUITE.plan({"model": "bert"})
     options = parse(case.params)
-    assert options == replace(Options(model=options.model), candidate=Candidate())
+    assert options == replace(TransformersOptions(model=options.model), candidate=Candidate())

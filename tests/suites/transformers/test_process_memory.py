@@ -22,7 +22,7 @@ from ci_bench.suites.transformers.process_memory import (
     sites_at_peak,
     told_sites,
 )
-from ci_bench.suites.transformers.verify import Verifier
+from ci_bench.suites.transformers.verify import TransformersVerifier
 
 pytestmark = pytest.mark.engine
 
@@ -174,7 +174,7 @@ def _verifier(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda device: {"device_traces": [EVENTS]})
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     context = Context(device="cuda:0", scratch=tmp_path, progress=lambda arm, done, total: None)
-    return Verifier(recipe=None, context=context, open_program=None)
+    return TransformersVerifier(recipe=None, context=context, open_program=None)
 
 
 def test_a_look_at_one_arm_says_nothing_on_the_cpu_but_that_a_timeline_needs_a_gpu():

@@ -20,7 +20,7 @@ from ci_bench.suites.shared.worker.roofline import (
     step_facts,
     work_facts,
 )
-from ci_bench.suites.transformers.options import Precision
+from ci_bench.suites.transformers.options import TransformersPrecision
 
 pytestmark = pytest.mark.engine
 
@@ -150,7 +150,7 @@ def test_a_bert_is_counted_as_by_hand():
     ],
 )
 def test_the_peak_of_a_gpu_in_a_format(gpu, precision, tera):
-    peak = peak_of(gpu, Precision(precision))
+    peak = peak_of(gpu, TransformersPrecision(precision))
     assert peak == (None if tera is None else pytest.approx(tera * 1e12))
 
 
@@ -168,7 +168,7 @@ def test_wider_formats_are_never_faster():
 
 
 def test_the_cpu_has_no_known_peak():
-    assert peak_flops_per_s("cpu", Precision.FP32) is None
+    assert peak_flops_per_s("cpu", TransformersPrecision.FP32) is None
     assert "peak_flops_per_s" not in verified(**tiny("bert"), candidate="none").facts
 
 

@@ -16,9 +16,9 @@ from ci_bench.suites.transformers.options import (
     CacheKind,
     Candidate,
     Mode,
-    Model,
-    Options,
-    Precision,
+    TransformersModel,
+    TransformersOptions,
+    TransformersPrecision,
 )
 from ci_bench.suites.transformers.plan import DEFAULT_MODELS, MOST_CASES
 
@@ -34,14 +34,18 @@ def test_an_entry_has_the_fields_and_defaults_of_a_case():
     assert {*properties} == {*FIELDS, "name", "cases", "arms", "compile", "layouts", "processes", "largest_batch"}
     told = {name: node["default"] for name, node in properties.items() if "default" in node}
     assert told.pop("model") == list(DEFAULT_MODELS)
-    assert told.pop("candidate") == Options(model=Model(name="any")).candidate.backend
-    own = {name: list(value) if isinstance(value, tuple) else value for name, value in defaults(Options).items() if name in told}
+    assert told.pop("candidate") == TransformersOptions(model=TransformersModel(name="any")).candidate.backend
+    own = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in defaults(TransformersOptions).items()
+        if name in told
+    }
     assert told == own
     assert {*FIELDS} - {*told} == {"model", "candidate", "optimizer_options"}
 
 
 def test_a_model_and_a_candidate_have_the_fields_of_their_dataclasses():
-    assert {*DEFS["transformers_model"]["properties"]} == {one.name for one in fields(Model)} - {"stored"}
+    assert {*DEFS["transformers_model"]["properties"]} == {one.name for one in fields(TransformersModel)} - {"stored"}
     assert {*DEFS["transformers_candidate"]["properties"]} == {one.name for one in fields(Candidate)} - {
         "way",
         "compiled_autograd",
@@ -52,7 +56,7 @@ def test_a_model_and_a_candidate_have_the_fields_of_their_dataclasses():
     ("name", "kind"),
     [
         ("transformers_mode", Mode),
-        ("transformers_precision", Precision),
+        ("transformers_precision", TransformersPrecision),
         ("attention", Attention),
         ("generation_cache", CacheKind),
     ],

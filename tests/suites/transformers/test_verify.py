@@ -8,7 +8,7 @@ from ci_bench.records.results import Lane, Outcome, Unit
 from ci_bench.suites.contract import Unsupported
 from ci_bench.suites.transformers import verify
 from ci_bench.suites.transformers.run import open_program
-from ci_bench.suites.transformers.verify import Verifier
+from ci_bench.suites.transformers.verify import TransformersVerifier
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("fresh_dynamo")]
 
@@ -121,7 +121,7 @@ def test_what_this_machine_lacks_is_a_reason_to_skip(entry, reason):
 def test_a_look_on_a_gpu_brings_the_process_memory(monkeypatch):
     monkeypatch.setattr(verify, "process_vram", lambda device: (12345, "by its pid"))
     one = recipe(**tiny("bert"))
-    looking = Verifier(
+    looking = TransformersVerifier(
         recipe=one,
         context=type(context())(device="cuda:0", scratch=context().scratch, progress=context().progress),
         open_program=open_program,
@@ -136,7 +136,7 @@ def test_a_look_on_a_gpu_brings_the_process_memory(monkeypatch):
 def test_unknown_process_memory_is_a_fact_and_no_zero(monkeypatch):
     monkeypatch.setattr(verify, "process_vram", lambda device: (None, "NVML does not tell"))
     one = recipe(**tiny("bert"))
-    looking = Verifier(
+    looking = TransformersVerifier(
         recipe=one,
         context=type(context())(device="cuda:0", scratch=context().scratch, progress=context().progress),
         open_program=open_program,

@@ -5,12 +5,12 @@ from typing import Any
 
 from ci_bench.records.results import Case, Check, Outcome
 from ci_bench.suites.contract import Context, Evidence
-from ci_bench.suites.transformers.network import Recipe
-from ci_bench.suites.transformers.options import Options, parse
+from ci_bench.suites.transformers.network import ModelRecipe
+from ci_bench.suites.transformers.options import TransformersOptions, parse
 from ci_bench.suites.transformers.plan import SUITE
 from ci_bench.suites.transformers.run import open_program, open_workload
 from ci_bench.suites.transformers.steps import Observed
-from ci_bench.suites.transformers.verify import Verifier
+from ci_bench.suites.transformers.verify import TransformersVerifier
 
 SMALL = {"batch_size": 2, "sequence_length": 8, "new_tokens": 4, "candidate": "eager"}
 """Dynamo's own backend `eager` is the candidate that is translated fastest."""
@@ -40,7 +40,7 @@ def case(**entry: Any) -> Case:
     return only
 
 
-def options(**entry: Any) -> Options:
+def options(**entry: Any) -> TransformersOptions:
     return parse(case(**entry).params)
 
 
@@ -49,8 +49,8 @@ def tiny(model: str, **entry: Any) -> dict[str, Any]:
     return {"model": {"path": model, "config": {**ONE_LAYER[model], **entry.pop("config", {})}}, **entry}
 
 
-def recipe(**entry: Any) -> Recipe:
-    return Recipe(options=options(**entry), device="cpu")
+def recipe(**entry: Any) -> ModelRecipe:
+    return ModelRecipe(options=options(**entry), device="cpu")
 
 
 def program(arm: str = "eager", **entry: Any) -> Observed:
@@ -66,7 +66,7 @@ def workload(**entry: Any):
 
 
 def verified(open_one=open_program, **entry: Any) -> Evidence:
-    return Verifier(recipe=recipe(**entry), context=context(), open_program=open_one).gather()
+    return TransformersVerifier(recipe=recipe(**entry), context=context(), open_program=open_one).gather()
 
 
 def agrees(open_one=open_program, **entry: Any) -> Check:

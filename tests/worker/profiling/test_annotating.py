@@ -8,13 +8,13 @@ pytest.importorskip("torch")
 
 import torch
 
-from ci_bench.records.profiles import Line
+from ci_bench.records.profiles import SourceLine
 from ci_bench.worker.profiling.annotating import Layouts, label, layout_of
 from ci_bench.worker.profiling.operators import Lines
 
 pytestmark = pytest.mark.engine
 
-MADE, LATER = Line(place="m.py:3", code="y = y.t()"), Line(place="m.py:7", code="y = y + 1")
+MADE, LATER = SourceLine(place="m.py:3", code="y = y.t()"), SourceLine(place="m.py:7", code="y = y + 1")
 
 
 def test_a_layout_is_that_of_the_line_that_made_it_wherever_it_goes() -> None:
@@ -79,15 +79,15 @@ def test_an_annotation_says_both_lines_of_all_below_it() -> None:
 
 
 def test_a_line_within_a_backward_pass_is_one_below_the_function_that_runs_it(tmp_path) -> None:
-    from ci_bench.worker.profiling.sources import Sources
+    from ci_bench.worker.profiling.sources import FrameSources
 
     def frame(name, file, line, back=None):
         return SimpleNamespace(f_code=SimpleNamespace(co_name=name, co_filename=file), f_lineno=line, f_back=back)
 
-    own, sources = str(tmp_path / "model.py"), Sources(tmp_path)
+    own, sources = str(tmp_path / "model.py"), FrameSources(tmp_path)
     (tmp_path / "model.py").write_text("a\nloss.backward()\nreturn g.sort()\n")
     engine = frame("_engine_run_backward", torch.__file__, 9, frame("run", own, 2))
     assert sources.within(engine, "_engine_run_backward") is None, "an operator of the engine's own"
     backward = frame("apply", torch.__file__, 7, frame("backward", own, 3, engine))
-    assert sources.within(backward, "_engine_run_backward") == Line(place="model.py:3", code="return g.sort()")
+    assert sources.within(backward, "_engine_run_backward") == SourceLine(place="model.py:3", code="return g.sort()")
     assert sources.within(None, "_engine_run_backward") is None

@@ -12,13 +12,13 @@ from benchmarks.cause_plants import PLANTS, STEPS
 from benchmarks.cause_quality import answer_of, explained
 
 from ci_bench.judge.policy.causes import cause_of
-from ci_bench.records.profiles import MOST_ROWS, MOST_SOURCE, Line, RowKind
+from ci_bench.records.profiles import MOST_ROWS, MOST_SOURCE, RowKind, SourceLine
 from ci_bench.suites.contract import Compiler, Context
 from ci_bench.worker.profiling import arm
 from ci_bench.worker.profiling.arm import explain_arm
 from ci_bench.worker.profiling.compiled import generated_kernels
 from ci_bench.worker.profiling.operators import c_name, key_of, peak_of
-from ci_bench.worker.profiling.sources import Sources
+from ci_bench.worker.profiling.sources import FrameSources
 
 pytestmark = pytest.mark.engine
 
@@ -161,8 +161,8 @@ def test_a_file_of_the_tree_is_the_users_and_torch_is_nobodys(tmp_path: Path) ->
     own.parent.mkdir()
     own.write_text("first = 1\nsecond   =   2\n")
     (tmp_path / ".venv/lib/python3/site-packages/lib").mkdir(parents=True)
-    sources = Sources(tmp_path)
-    assert sources.line(str(own), 2) == Line(place="pkg/model.py:2", code="second = 2")
+    sources = FrameSources(tmp_path)
+    assert sources.line(str(own), 2) == SourceLine(place="pkg/model.py:2", code="second = 2")
     assert sources.is_own("pkg/model.py"), "the profiler takes off what is on the path"
     assert not sources.is_own(torch.__file__)
     assert not sources.is_own(str(tmp_path / ".venv/lib/python3/site-packages/lib/x.py")), (

@@ -115,10 +115,10 @@ def test_what_goes_wrong_only_here_is_noted_and_not_kept(tmp_path, monkeypatch) 
 
     graph = torch.fx.symbolic_trace(torch.nn.Tanh())
     fields = {"compiler": "eager", "options": {}, "grad": False, "autocast": "", "device": "cpu"}
-    captured = bundles.Captured(graph=graph, inputs=(torch.ones(3),), compiled=lambda x: 2 * x, **fields)
+    captured = bundles.CapturedBundle(graph=graph, inputs=(torch.ones(3),), compiled=lambda x: 2 * x, **fields)
     assert captured.is_suspect()
     graphs.taken.append(captured)
-    monkeypatch.setattr(bundles, "check", lambda *_, **__: replay.Outcome(code=replay.RIGHT, says="1 tensors agree"))
+    monkeypatch.setattr(bundles, "check", lambda *_, **__: replay.ReplayOutcome(code=replay.RIGHT, says="1 tensors agree"))
     monkeypatch.setattr(bundles, "minify", lambda *_, **__: False)
     assert graphs.bundle(tmp_path, "arm", limit_s=100.0) is None
     assert graphs.note == "a graph seemed wrong, but its reproducer does not confirm that: 1 tensors agree"
@@ -127,7 +127,7 @@ def test_what_goes_wrong_only_here_is_noted_and_not_kept(tmp_path, monkeypatch) 
 
 def test_no_time_is_spent_beyond_the_limit(tmp_path) -> None:
     graphs = Graphs(
-        taken=[bundles.Captured(graph=None, inputs=(), compiler="x", options={}, grad=False, autocast="", device="cpu")]
+        taken=[bundles.CapturedBundle(graph=None, inputs=(), compiler="x", options={}, grad=False, autocast="", device="cpu")]
     )
     graphs.taken[0].failed = True
     assert graphs.bundle(tmp_path, "arm", limit_s=bundles.LEAST_CHECK_S - 1) is None
@@ -139,7 +139,7 @@ def test_a_bundle_that_cannot_run_says_nothing_of_the_compiler(tmp_path) -> None
     fields = {"compiler": "no_such_module:backend", "options": {}, "grad": False, "autocast": "", "device": "cpu"}
     bundles.write(
         tmp_path / "it.pyz",
-        bundles.Captured(graph=torch.fx.symbolic_trace(torch.nn.Tanh()), inputs=(torch.ones(3),), failed=True, **fields),
+        bundles.CapturedBundle(graph=torch.fx.symbolic_trace(torch.nn.Tanh()), inputs=(torch.ones(3),), failed=True, **fields),
     )
     done = replayed(tmp_path / "it.pyz")
     assert done.returncode == replay.UNKNOWN
@@ -209,12 +209,12 @@ def test_where_what_is_left_goes_wrong_no_more_the_whole_graph_is_kept(tmp_path,
         if path.name.startswith("smaller-") and smaller == "broken":
             raise ValueError("it ended with -9")
         code = replay.RIGHT if path.name.startswith("smaller-") else replay.WRONG
-        return replay.Outcome(code=code, says=f"{code}")
+        return replay.ReplayOutcome(code=code, says=f"{code}")
 
     monkeypatch.setattr(bundles, "minify", lambda _, smaller, **__: smaller.write_text("a smaller one") > 0)
     monkeypatch.setattr(bundles, "check", check)
     fields = {"compiler": "eager", "options": {}, "grad": False, "autocast": "", "device": "cpu"}
-    captured = bundles.Captured(graph=torch.fx.symbolic_trace(Several()), inputs=(torch.ones(4, 4),), failed=True, **fields)
+    captured = bundles.CapturedBundle(graph=torch.fx.symbolic_trace(Several()), inputs=(torch.ones(4, 4),), failed=True, **fields)
     bundle = Graphs(taken=[captured]).bundle(tmp_path, "arm", limit_s=100.0)
     assert looked == ["smaller-repro-arm.pyz", "repro-arm.pyz"]
     assert (bundle.says, [one.name for one in tmp_path.iterdir()]) == ("eager: 1", ["repro-arm.pyz"])

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ci_bench.records.profiles import Line
+from ci_bench.records.profiles import SourceLine
 from ci_bench.worker.profiling.operators import PythonTime
 
 OWN, OTHER = "model.py", "torch/_tensor_str.py"
@@ -19,7 +19,7 @@ class Sources:
 
     @staticmethod
     def line(file, number):
-        return Line(place=f"{file}:{number}")
+        return SourceLine(place=f"{file}:{number}")
 
 
 def frame(function, line, file=OWN):

@@ -25,7 +25,7 @@ from ci_bench.report.text import clean
 from ci_bench.suites.registry import BUILT_IN, find_metrics
 
 
-class Answer(StrEnum):
+class BisectAnswer(StrEnum):
     """State of a commit: without the change, with it, or unknown.
 
     It is unknown for example if it cannot be built.
@@ -37,16 +37,16 @@ class Answer(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tried:
+class TriedCommit:
     """One commit and its answer, with the reason in words."""
 
     commit: str
-    answer: Answer
+    answer: BisectAnswer
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class BisectOutcome:
     """Result of the search. `culprit` is the first commit with the change.
 
     It is `None` if `suspects` could not be distinguished.
@@ -54,31 +54,31 @@ class Outcome:
 
     culprit: str | None
     suspects: tuple[str, ...]
-    tried: tuple[Tried, ...]
+    tried: tuple[TriedCommit, ...]
 
 
 Remaining = Callable[[Sequence[str], str], Sequence[str]]
 """`(good, bad)` to the commits after all of `good` and up to `bad`, `bad` among them, the one that halves them best first."""
 
-Judge = Callable[[str], Tried]
+Judge = Callable[[str], TriedCommit]
 
 
-def search(good: str, bad: str, *, remaining: Remaining, judge: Judge) -> Outcome:
+def search(good: str, bad: str, *, remaining: Remaining, judge: Judge) -> BisectOutcome:
     """Halve until one commit is left, or only such as cannot be judged."""
     goods = [good]
-    tried: list[Tried] = []
+    tried: list[TriedCommit] = []
     while True:
         left = remaining(goods, bad)
-        skipped = {one.commit for one in tried if one.answer is Answer.SKIP}
+        skipped = {one.commit for one in tried if one.answer is BisectAnswer.SKIP}
         following = next((commit for commit in left if commit != bad and commit not in skipped), None)
         if following is None:
             suspects = tuple(left)
-            return Outcome(culprit=bad if suspects == (bad,) else None, suspects=suspects, tried=tuple(tried))
+            return BisectOutcome(culprit=bad if suspects == (bad,) else None, suspects=suspects, tried=tuple(tried))
         answer = judge(following)
         tried.append(answer)
-        if answer.answer is Answer.GOOD:
+        if answer.answer is BisectAnswer.GOOD:
             goods.append(following)
-        elif answer.answer is Answer.BAD:
+        elif answer.answer is BisectAnswer.BAD:
             bad = following
 
 
@@ -86,7 +86,7 @@ _SHORT = 12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Target:
+class BisectTarget:
     """The metric that is followed: of which case and arm; and how much slower BAD is (`speedup`, below 1)."""
 
     case: str
@@ -120,7 +120,7 @@ def bisect(settings: Bisecting) -> int:
     target = _target(bench.compare(good, bad, settings.filter), settings.metric)
     tell(f"following {target.name}: {bad[:_SHORT]} is {_change(target.speedup)} than {good[:_SHORT]}")
 
-    def judge(commit: str) -> Tried:
+    def judge(commit: str) -> TriedCommit:
         tried = _judge(bench, good, commit, target)
         tell(f"{commit[:_SHORT]} is {tried.answer}: {tried.reason}")
         return tried
@@ -161,7 +161,7 @@ def remaining(git: Git, goods: Sequence[str], bad: str, *, first_parent: bool) -
     return sorted(newest, key=lambda commit: -distance[commit]) or [bad]
 
 
-def _target(comparison: Comparison | Unbuilt, metric: str | None) -> Target:
+def _target(comparison: Comparison | Unbuilt, metric: str | None) -> BisectTarget:
     """The metric that got worse the most between GOOD and BAD. Raises `MeasuringFailed` if none did."""
     if isinstance(comparison, Unbuilt):
         raise MeasuringFailed(f"{comparison.commit[:_SHORT]} could not be measured: {comparison.reason}")
@@ -174,10 +174,10 @@ def _target(comparison: Comparison | Unbuilt, metric: str | None) -> Target:
         )
         raise MeasuringFailed(f"BAD is not worse than GOOD, so there is nothing to look for: {said or 'nothing was measured'}")
     case, pair = min(gating, key=lambda one: one[1].speedup or 1.0)
-    return Target(case=case, metric=pair.metric, arm=pair.arm, speedup=pair.speedup or 1.0, title=pair.title)
+    return BisectTarget(case=case, metric=pair.metric, arm=pair.arm, speedup=pair.speedup or 1.0, title=pair.title)
 
 
-def _judge(bench: Laboratory, good: str, commit: str, target: Target) -> Tried:
+def _judge(bench: Laboratory, good: str, commit: str, target: BisectTarget) -> TriedCommit:
     """Return the state of a commit.
 
     One that a first comparison leaves open is measured once more.
@@ -186,29 +186,31 @@ def _judge(bench: Laboratory, good: str, commit: str, target: Target) -> Tried:
     for _ in range(2):
         comparison = bench.compare(good, commit, (target.case,))
         if isinstance(comparison, Unbuilt):
-            return Tried(commit=commit, answer=Answer.SKIP, reason=f"it cannot be measured: {comparison.reason}")
+            return TriedCommit(commit=commit, answer=BisectAnswer.SKIP, reason=f"it cannot be measured: {comparison.reason}")
         pair = _pair(comparison, target)
         if pair is None or not pair.speedup:
-            return Tried(commit=commit, answer=Answer.SKIP, reason=f"{target.metric} was not measured")
+            return TriedCommit(commit=commit, answer=BisectAnswer.SKIP, reason=f"{target.metric} was not measured")
         answer = _side_of(pair, target.middle)
         reason = f"{_change(pair.speedup)} than {good[:_SHORT]}"
         if answer is not None:
-            return Tried(commit=commit, answer=answer, reason=reason)
-    return Tried(commit=commit, answer=Answer.SKIP, reason=f"{reason}, which is too close to half of the change to decide")
+            return TriedCommit(commit=commit, answer=answer, reason=reason)
+    return TriedCommit(
+        commit=commit, answer=BisectAnswer.SKIP, reason=f"{reason}, which is too close to half of the change to decide"
+    )
 
 
-def _pair(comparison: Comparison, target: Target) -> Pair | None:
+def _pair(comparison: Comparison, target: BisectTarget) -> Pair | None:
     found = (pair for case in comparison.cases if case.id == target.case for pair in case.pairs)
     return next((pair for pair in found if (pair.metric, pair.arm) == (target.metric, target.arm)), None)
 
 
-def _side_of(pair: Pair, middle: float) -> Answer | None:
+def _side_of(pair: Pair, middle: float) -> BisectAnswer | None:
     """On which side of half of the change the whole interval lies; `None` if it has both."""
     low, high = (pair.interval.low, pair.interval.high) if pair.interval else (pair.speedup, pair.speedup)
     if high is not None and high < middle:
-        return Answer.BAD
+        return BisectAnswer.BAD
     if low is not None and low > middle:
-        return Answer.GOOD
+        return BisectAnswer.GOOD
     return None
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ci_bench import __version__
 from ci_bench.checkouts.checkout import open_checkout
-from ci_bench.command_line.settings import Trend
+from ci_bench.command_line.settings import TrendSettings
 from ci_bench.commands.inputs import results_path
 from ci_bench.commands.loading import load
 from ci_bench.commands.output import say, tell
@@ -27,7 +27,7 @@ from ci_bench.formats.catalogue import MAX_BYTES, decode
 from ci_bench.formats.github_action_benchmark import read_action_history
 from ci_bench.formats.series import Unreadable
 from ci_bench.github import workflow
-from ci_bench.github.archive import Contents, Limits, UnsafeArchive
+from ci_bench.github.archive import ArchiveLimits, Contents, UnsafeArchive
 from ci_bench.github.artifacts import Artifact, download, named
 from ci_bench.github.client import Client
 from ci_bench.github.context import load_context, server_of
@@ -38,7 +38,7 @@ from ci_bench.history.alarms import Alarm, alarms_of, issue_text, issue_title, t
 from ci_bench.history.branch import BranchStore, repository_of
 from ci_bench.history.compaction import LOOSE, MOST_BYTES, MOST_RUNS, PACK_RUNS
 from ci_bench.history.compaction import compact as shrink
-from ci_bench.history.lines import Line, lines_of
+from ci_bench.history.lines import HistoryLine, lines_of
 from ci_bench.history.page import Sheet, render
 from ci_bench.history.points import chosen, record_of
 from ci_bench.history.store import FolderStore, Found, Store, file_of
@@ -52,7 +52,7 @@ from ci_bench.report.text import clean
 EXPORT = "history.json.gz"
 
 
-def fetched(settings: Trend) -> Iterator[History]:
+def fetched(settings: TrendSettings) -> Iterator[History]:
     """Yield the histories in the newest artifacts.
 
     One that cannot be read is named and skipped. Raises `GitHubFailed`.
@@ -62,7 +62,7 @@ def fetched(settings: Trend) -> Iterator[History]:
     if branch is None:
         message = "cannot infer the branch from this event; pass --from-branch NAME"
         raise BadInput(message)
-    wanted = Contents(members=(EXPORT,), limits=Limits(archive=50_000_000))
+    wanted = Contents(members=(EXPORT,), limits=ArchiveLimits(archive=50_000_000))
     with Client(server_of(settings.environ), patience_s=settings.patience_s) as client:
         every, _ = named(client, settings.artifact)
         ours = [one for one in every if _is_ours(one, context.repository_id, branch)]
@@ -129,12 +129,12 @@ def keep(store: Store, taken: History) -> int:
     return kept
 
 
-def history(settings: Trend) -> int:
+def history(settings: TrendSettings) -> int:
     """Do what the action says."""
     return ACTIONS[settings.action](settings)
 
 
-def add(settings: Trend) -> int:
+def add(settings: TrendSettings) -> int:
     """Keep the numbers of runs; a run that is there already is not added twice."""
     store = open_store(settings)
     url = settings.url or _workflow_url(settings.environ)
@@ -165,7 +165,7 @@ def _tidy(store: Store) -> None:
         tell(f"compacted {done.files_before} files to {done.files_after} ({done.bytes_after:,} bytes)")
 
 
-def check(settings: Trend) -> int:
+def check(settings: TrendSettings) -> int:
     """Tell every open change for the worse, and exit by the policy: 1 where one of them fails it."""
     config = load(settings)
     found = _kept(settings)
@@ -184,14 +184,14 @@ def check(settings: Trend) -> int:
     return _tell_github(settings, alarms, code) if settings.issue else int(code)
 
 
-def _confirmed(settings: Trend, alarms: Sequence[Alarm]) -> tuple[Alarm, ...]:
+def _confirmed(settings: TrendSettings, alarms: Sequence[Alarm]) -> tuple[Alarm, ...]:
     """The alarms after a paired run of the neighbouring commits of each; what that does not confirm is only noted."""
     ranges = list(dict.fromkeys(alarm.commits for alarm in alarms))[: max(0, settings.most)]
     answers = {commits: confirm(settings, commits, [one for one in alarms if one.commits == commits]) for commits in ranges}
     return tuple(answers[alarm.commits].get(alarm.line.name, alarm) if alarm.commits in answers else alarm for alarm in alarms)
 
 
-def _tell_github(settings: Trend, alarms: Sequence[Alarm], code: ExitCode) -> int:
+def _tell_github(settings: TrendSettings, alarms: Sequence[Alarm], code: ExitCode) -> int:
     """Bring the issue up to date; the verdict's own code wins over what GitHub has against it."""
     grave = [alarm for alarm in alarms if alarm.severity is not Severity.NOTE]
     alert = Alert(
@@ -207,7 +207,7 @@ def _tell_github(settings: Trend, alarms: Sequence[Alarm], code: ExitCode) -> in
     return exit_code(code, [outcome], read_only=False)
 
 
-def page(settings: Trend) -> int:
+def page(settings: TrendSettings) -> int:
     """Write the trend page."""
     config = load(settings)
     found = _kept(settings)
@@ -224,7 +224,7 @@ def page(settings: Trend) -> int:
     return int(ExitCode.OK)
 
 
-def compact(settings: Trend) -> int:
+def compact(settings: TrendSettings) -> int:
     """Put records together, thin out beyond the size, and export where that is asked for."""
     store = open_store(settings)
     _kept(settings)
@@ -250,7 +250,7 @@ def _export(whole: History, path: Path) -> None:
     tell(f"wrote {path}: {runs} runs, {len(content):,} bytes")
 
 
-def _take(settings: Trend) -> int:
+def _take(settings: TrendSettings) -> int:
     """Take over a data.js of github-action-benchmark, or a history that was exported."""
     assert settings.file is not None  # noqa: S101 - the flag is required
     taken = imported(settings.file)
@@ -259,7 +259,7 @@ def _take(settings: Trend) -> int:
     return int(ExitCode.OK)
 
 
-def _fetch(settings: Trend) -> int:
+def _fetch(settings: TrendSettings) -> int:
     """Import the artifacts that earlier runs of the branch left.
 
     There may be several, one from each of two simultaneous runs.
@@ -270,7 +270,7 @@ def _fetch(settings: Trend) -> int:
     return int(ExitCode.OK)
 
 
-ACTIONS: Mapping[str, Callable[[Trend], int]] = {
+ACTIONS: Mapping[str, Callable[[TrendSettings], int]] = {
     "add": add,
     "check": check,
     "page": page,
@@ -280,7 +280,7 @@ ACTIONS: Mapping[str, Callable[[Trend], int]] = {
 }
 
 
-def open_store(settings: Trend) -> Store:
+def open_store(settings: TrendSettings) -> Store:
     """The store that the flags name: a folder, or a branch. Raises `BadInput`, `BadCheckout` and `GitFailed`."""
     if settings.branch is None:
         if settings.remote is not None:
@@ -292,7 +292,7 @@ def open_store(settings: Trend) -> Store:
     return BranchStore(git=git, name=repository_of(git, settings.branch), remote=settings.remote)
 
 
-def _kept(settings: Trend) -> Found:
+def _kept(settings: TrendSettings) -> Found:
     """Return the store's content, for actions on runs.
 
     Raises `BadInput` if it is empty: changes need runs.
@@ -311,7 +311,7 @@ def _kept(settings: Trend) -> Found:
     )
 
 
-def look(found: Found, policy: Policy, settings: Trend) -> tuple[History, tuple[Line, ...]]:
+def look(found: Found, policy: Policy, settings: TrendSettings) -> tuple[History, tuple[HistoryLine, ...]]:
     """The whole history and its lines. Of times a change of `--least` matters, of anything else what the policy says.
 
     The policy's thresholds of times are for one pull request; a trend is for what stays below them again and again.

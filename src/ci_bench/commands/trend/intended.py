@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ci_bench.checkouts.git import Git
-from ci_bench.command_line.settings import Trend
+from ci_bench.command_line.settings import TrendSettings
 from ci_bench.configuration.accepting import read_accepted
 from ci_bench.errors import BadAcceptance, GitFailed
 from ci_bench.history.alarms import Alarm
@@ -24,7 +24,7 @@ _NEAR = 2
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
-def without_intended(settings: Trend, alarms: Sequence[Alarm]) -> tuple[Alarm, ...]:
+def without_intended(settings: TrendSettings, alarms: Sequence[Alarm]) -> tuple[Alarm, ...]:
     """The alarms, with intended steps as notes. A commit that this clone lacks accepts nothing."""
     git = Git.at(settings.here, settings.environ)
     try:

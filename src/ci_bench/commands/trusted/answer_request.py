@@ -33,11 +33,11 @@ from ci_bench.github.artifacts import Artifact, download, named
 from ci_bench.github.client import Client
 from ci_bench.github.comments import PART, Marker, Sticky, publish_comment
 from ci_bench.github.context import load_context
-from ci_bench.github.outcomes import Outcome, State, attempt, exit_code
+from ci_bench.github.outcomes import PublishOutcome, State, attempt, exit_code
 from ci_bench.github.pulls import NoPullRequest, find_pulls
-from ci_bench.github.requests import MOST_WORDS, Request, is_unchanged, read_request
+from ci_bench.github.requests import MOST_WORDS, RunRequest, is_unchanged, read_request
 from ci_bench.github.rights import events_of, may_write, moment, newest_move, newest_reset, runs_of, workflow_of
-from ci_bench.github.server import Record
+from ci_bench.github.server import ApiRecord
 from ci_bench.records.config import Config, fits_filters
 from ci_bench.records.results import Status
 from ci_bench.report.text import code, plain
@@ -59,7 +59,7 @@ _LONGEST_S = 1e7
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Selection:
+class CaseSelection:
     """The cases that a request chose."""
 
     names: tuple[str, ...]
@@ -80,7 +80,7 @@ class Grant:
     """The commit to compare with."""
     filters: tuple[str, ...]
     """The request's filters."""
-    selection: Selection
+    selection: CaseSelection
     """The cases."""
     minutes: tuple[int, int] | None
     """The estimated minutes, and the run that they come from."""
@@ -113,13 +113,13 @@ def _ignore(settings: Publishing, reason: str) -> int:
     return int(ExitCode.OK)
 
 
-def _tell(decision: Grant | str, outcome: Outcome) -> None:
+def _tell(decision: Grant | str, outcome: PublishOutcome) -> None:
     """Print the decision and the state of the answer to the log."""
     tell(workflow.defused(f"not measured: {decision}" if isinstance(decision, str) else "granted"))
     tell(workflow.defused(f"{outcome.part}: {outcome.state}: {outcome.detail}"))
 
 
-def _outputs(decision: Grant | str, request: Request) -> Mapping[str, str]:
+def _outputs(decision: Grant | str, request: RunRequest) -> Mapping[str, str]:
     """Return the outputs: numbers, commits, and filters of a plain alphabet, one on each line."""
     if isinstance(decision, str):
         return {"allowed": "false"}
@@ -132,7 +132,7 @@ def _outputs(decision: Grant | str, request: Request) -> Mapping[str, str]:
     }
 
 
-def _decide(client: Client, settings: Publishing, request: Request, pull: Record) -> Grant | str:
+def _decide(client: Client, settings: Publishing, request: RunRequest, pull: ApiRecord) -> Grant | str:
     """Return the granted run, or why it is refused. Raises `GitHubFailed`."""
     filters = request.filters
     if filters is None:
@@ -151,7 +151,7 @@ def _decide(client: Client, settings: Publishing, request: Request, pull: Record
         return str(error)
 
 
-def _unseen(publishing: PublishContext, request: Request, pull: Record) -> str | None:
+def _unseen(publishing: PublishContext, request: RunRequest, pull: ApiRecord) -> str | None:
     """Explain why the person may not have seen this head; `None` if GitHub's dates show it.
 
     Raises `GitHubFailed`.
@@ -184,7 +184,7 @@ def _merges(client: Client, number: int) -> bool:
     return False
 
 
-def _last_push(publishing: PublishContext, pull: Record) -> datetime | None:
+def _last_push(publishing: PublishContext, pull: ApiRecord) -> datetime | None:
     """Return when the head was last pushed, by the runs of a workflow that starts on each push.
 
     It is `None` if no run shows it. A pull request could change when a workflow starts, so only
@@ -202,7 +202,7 @@ def _last_push(publishing: PublishContext, pull: Record) -> datetime | None:
     return None
 
 
-def _is_of(run: Record, pull: Record, source: int) -> bool:
+def _is_of(run: ApiRecord, pull: ApiRecord, source: int) -> bool:
     """Return whether a run is of this pull request's branch, since there is the pull request."""
     same = run.number("head_repository", "id") == source
     return same and run.text("head_branch") == pull.text("head", "ref") and moment(run) >= moment(pull)
@@ -223,7 +223,7 @@ def _listed(value: object) -> list[object]:
     return value if isinstance(value, list) else [value]
 
 
-def _grant(publishing: PublishContext, filters: tuple[str, ...], pull: Record) -> Grant | str:
+def _grant(publishing: PublishContext, filters: tuple[str, ...], pull: ApiRecord) -> Grant | str:
     """Return the run by the base branch's configuration, or why it is refused."""
     found = sources.base_config(publishing)
     if found.waits:
@@ -244,7 +244,7 @@ def _grant(publishing: PublishContext, filters: tuple[str, ...], pull: Record) -
     )
 
 
-def _select(config: Config, filters: Sequence[str]) -> Selection:
+def _select(config: Config, filters: Sequence[str]) -> CaseSelection:
     """Return the chosen cases, as far as they can be planned or are declared without the tree."""
     cases, foreign = plan_here(config)
     ids = [case.id for case in cases]
@@ -253,10 +253,10 @@ def _select(config: Config, filters: Sequence[str]) -> Selection:
     names = tuple(name for name in ids if fits_filters(name, filters, known))
     counts = [one.cases for one in foreign if isinstance(one.cases, int)]
     unplanned = tuple(one.owner for one in foreign if one.cases is None or (filters and isinstance(one.cases, int)))
-    return Selection(names=names, number=len(names) + (0 if filters else sum(counts)), open=unplanned)
+    return CaseSelection(names=names, number=len(names) + (0 if filters else sum(counts)), open=unplanned)
 
 
-def _minutes(publishing: PublishContext, names: Sequence[str], filters: Sequence[str], pull: Record) -> tuple[int, int] | None:
+def _minutes(publishing: PublishContext, names: Sequence[str], filters: Sequence[str], pull: ApiRecord) -> tuple[int, int] | None:
     """Estimate the minutes by the newest earlier run of all these cases. Returns them and the run.
 
     Its results are untrusted, and nothing but this estimate depends on them.
@@ -272,7 +272,7 @@ def _minutes(publishing: PublishContext, names: Sequence[str], filters: Sequence
     return None
 
 
-def _earlier(publishing: PublishContext, pull: Record) -> list[Artifact]:
+def _earlier(publishing: PublishContext, pull: ApiRecord) -> list[Artifact]:
     """Return artifacts of this pull request's branch, then of base's, each the newest first."""
     settings, ours = publishing.settings, publishing.context.repository_id
     own = (pull.number("head", "repo", "id"), pull.text("head", "ref"))
@@ -294,7 +294,7 @@ def _durations(publishing: PublishContext, artifact: Artifact) -> Mapping[str, f
     return {row.case.id: row.duration_s for row in rows if row.status is Status.OK and row.duration_s is not None}
 
 
-def _sticky(settings: Publishing, request: Request, pull: Record, decision: Grant | str) -> Sticky:
+def _sticky(settings: Publishing, request: RunRequest, pull: ApiRecord, decision: Grant | str) -> Sticky:
     """Return the answer. Each request has one; running its workflow again updates it."""
     context = load_context(settings.environ, head=pull.need_text("head", "sha"))
     marker = Marker(key=f"answer-{request.comment_id}", run=context.run, head=context.head.sha)
@@ -307,11 +307,11 @@ def _sticky(settings: Publishing, request: Request, pull: Record, decision: Gran
     )
 
 
-def _declined(request: Request, reason: str) -> str:
+def _declined(request: RunRequest, reason: str) -> str:
     return f"### Not measured\n\n{code(request.line, cap=200)} by {code(request.login)}: {plain(reason, cap=700)}."
 
 
-def _granted(request: Request, grant: Grant) -> str:
+def _granted(request: RunRequest, grant: Grant) -> str:
     """The answer to a granted request: the cases, both commits, and the expected time."""
     selection, context = grant.selection, grant.publishing.context
     number = f"{selection.number:,} {'case' if selection.number == 1 else 'cases'}"

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from ci_bench.commands.trusted.judging import Judged, JudgedMachine
-from ci_bench.github.checks import Annotation, Level
+from ci_bench.github.checks import Annotation, AnnotationLevel
 from ci_bench.records.comparison import RunVerdict, Verdict
 from ci_bench.records.config import Severity
 from ci_bench.report.cells import ICONS
@@ -118,7 +118,7 @@ def annotations(judged: Judged, path: str) -> tuple[Annotation, ...]:
 
     A case does not have its own file.
     """
-    levels = {Severity.FAIL: Level.FAILURE, Severity.WARN: Level.WARNING}
+    levels = {Severity.FAIL: AnnotationLevel.FAILURE, Severity.WARN: AnnotationLevel.WARNING}
     several = len(judged.machines) != 1
     return tuple(
         Annotation(

@@ -18,7 +18,7 @@ from ci_bench.commands.trusted.sources import PublishContext
 from ci_bench.errors import ExitCode, GitHubMissing
 from ci_bench.github.client import Client
 from ci_bench.github.commits import branch_point, is_on, parents, resolve, tree
-from ci_bench.github.context import Context
+from ci_bench.github.context import EventContext
 from ci_bench.github.pulls import NoPullRequest, PullRequest
 from ci_bench.judge.policy import binding
 from ci_bench.judge.policy.binding import BASE, Commits, Expected
@@ -60,7 +60,7 @@ class Halt:
         return ExitCode.POLICY_NOT_MET if self.told else ExitCode.OK
 
 
-def halted(context: Context, pulls: Pulls) -> Halt | None:
+def halted(context: EventContext, pulls: Pulls) -> Halt | None:
     """Explain why a run is not judged; `None` if it is."""
     ended = context.conclusion or ""
     if ended in SILENT:
@@ -72,7 +72,7 @@ def halted(context: Context, pulls: Pulls) -> Halt | None:
     return None
 
 
-def waits(client: Client, context: Context) -> str | None:
+def waits(client: Client, context: EventContext) -> str | None:
     """Explain why the measuring run is not announced; `None` if it is under way.
 
     Raises `GitHubFailed`.

@@ -24,11 +24,11 @@ from ci_bench.commands.trusted.sources import PublishContext, keep_config, searc
 from ci_bench.errors import CiBenchError, ExitCode, GitHubFailed
 from ci_bench.github import workflow
 from ci_bench.github.baseline import Absence, FoundBaseline, NoBaseline
-from ci_bench.github.checks import Check, Conclusion
+from ci_bench.github.checks import CheckRun, Conclusion
 from ci_bench.github.client import Client
-from ci_bench.github.comments import PART, Marker, Mode, Sticky
-from ci_bench.github.context import Context, load_context, server_of
-from ci_bench.github.outcomes import Outcome, State, exit_code
+from ci_bench.github.comments import PART, CommentMode, Marker, Sticky
+from ci_bench.github.context import EventContext, load_context, server_of
+from ci_bench.github.outcomes import PublishOutcome, State, exit_code
 from ci_bench.github.publishing import CheckMode, Publication
 from ci_bench.github.publishing import publish as send
 from ci_bench.github.pulls import NoPullRequest, PullRequest, find_pulls
@@ -37,7 +37,7 @@ from ci_bench.records.comparison import RunVerdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Judgement:
+class PublishedJudgement:
     """The verdict for one pull request, or for a branch, and the publishing that it was made at."""
 
     publishing: PublishContext
@@ -83,7 +83,7 @@ def publish(settings: Publishing) -> int:
 def announce(settings: Publishing) -> int:
     """Mark the commit as being measured, which makes a required check wait for the verdict."""
     context = load_context(settings.environ)
-    check = Check(
+    check = CheckRun(
         name=context.check_name(settings.check_name),
         key=settings.key,
         run=context.run,
@@ -146,14 +146,14 @@ def client_of(settings: Publishing) -> Client:
     return Client(server_of(settings.environ), patience_s=settings.patience_s)
 
 
-def _for_request(settings: Publishing, context: Context) -> Publishing:
+def _for_request(settings: Publishing, context: EventContext) -> Publishing:
     """Give a run on request a comment for itself and no check, whatever the workflow says: it gates nothing."""
     if not context.is_requested:
         return settings
     return replace(settings, key=f"request-{context.comment_id}", check="none")
 
 
-def _find_pulls(client: Client, context: Context) -> Pulls:
+def _find_pulls(client: Client, context: EventContext) -> Pulls:
     """The pull requests; that GitHub could not be asked does not stop what can be done without."""
     try:
         return find_pulls(client, context)
@@ -161,16 +161,16 @@ def _find_pulls(client: Client, context: Context) -> Pulls:
         return NoPullRequest(reason=str(error), answered=False)
 
 
-def _judge_each(publishing: PublishContext, pulls: Pulls) -> tuple[Judgement, ...]:
+def _judge_each(publishing: PublishContext, pulls: Pulls) -> tuple[PublishedJudgement, ...]:
     """Return the verdict for each pull request, by its own base branch, or the branch's verdict."""
     if isinstance(pulls, NoPullRequest):
         alone = replace(publishing, pull=pulls)
-        return (Judgement(publishing=alone, judged=_judge(alone)),)
+        return (PublishedJudgement(publishing=alone, judged=_judge(alone)),)
     desks = [replace(publishing, pull=pull, folder=f"pull-{pull.number}" if index else None) for index, pull in enumerate(pulls)]
-    return tuple(Judgement(publishing=one, judged=_judge(one)) for one in desks)
+    return tuple(PublishedJudgement(publishing=one, judged=_judge(one)) for one in desks)
 
 
-def strictest(judgements: Sequence[Judgement]) -> Judged:
+def strictest(judgements: Sequence[PublishedJudgement]) -> Judged:
     """Return the verdict for the commit's check: the worst of its pull requests, which share it."""
     return max(judgements, key=lambda one: list(RunVerdict).index(one.judged.verdict)).judged
 
@@ -215,13 +215,13 @@ def _judge(publishing: PublishContext) -> Judged:
     return Judged(machines=measured, notes=(*notes, *missing), waits=found.waits)
 
 
-def _halt(client: Client, context: Context, settings: Publishing, halt: Halt) -> int:
+def _halt(client: Client, context: EventContext, settings: Publishing, halt: Halt) -> int:
     """Nothing is judged: at most a check that lets nothing pass or, for a run on request, a comment."""
     say(f"{_defused(f'Not judged: {halt.reason}')}\n")
     append_outputs(settings, {"verdict": "failed" if halt.told else "none", "exit_code": str(int(halt.exit_code))})
     if not halt.told:
         return int(halt.exit_code)
-    check = Check(
+    check = CheckRun(
         name=context.check_name(settings.check_name),
         key=settings.key,
         run=context.run,
@@ -239,17 +239,17 @@ def _halt(client: Client, context: Context, settings: Publishing, halt: Halt) ->
     return exit_code(halt.exit_code, outcomes, read_only=context.read_only)
 
 
-def _not_judged(context: Context, settings: Publishing, reason: str) -> tuple[Sticky, ...]:
+def _not_judged(context: EventContext, settings: Publishing, reason: str) -> tuple[Sticky, ...]:
     """Return the comment on a requested run without a verdict; other runs have a check for that."""
     if not context.is_requested or context.pull_number is None:
         return ()
     marker = Marker(key=settings.key, run=context.run, head=context.head.sha)
     text = f"{marker}\n\n{comment_text.not_judged_on_request(reason)}\n"
-    mode, author = Mode(settings.comment), settings.comment_author
+    mode, author = CommentMode(settings.comment), settings.comment_author
     return (Sticky(number=context.pull_number, marker=marker, text=text, author=author, mode=mode),)
 
 
-def _publish(judgements: Sequence[Judgement], judged: Judged) -> tuple[Outcome, ...]:
+def _publish(judgements: Sequence[PublishedJudgement], judged: Judged) -> tuple[PublishOutcome, ...]:
     """The strictest verdict as the commit's check, and to each pull request its own as a comment.
 
     If results belong to another pull request's base, that one's run reports to its pull request;
@@ -260,14 +260,14 @@ def _publish(judgements: Sequence[Judgement], judged: Judged) -> tuple[Outcome, 
     if not isinstance(first.pull, PullRequest):
         answered = first.pull is None or first.pull.answered
         reason = f"no pull request to comment on: {'' if first.pull is None else first.pull.reason}"
-        nobody = Outcome(part=PART, state=State.SKIPPED if answered else State.FAILED, detail=reason)
+        nobody = PublishOutcome(part=PART, state=State.SKIPPED if answered else State.FAILED, detail=reason)
         return send(first.client, Publication(check=check, check_mode=mode, no_comment=nobody))
     spoken = [one for one in judgements if one.judged.speaks]
     stickies = tuple(_sticky(one, strict=judged) for one in spoken or judgements)
     return send(first.client, Publication(check=check, check_mode=mode, sticky=stickies))
 
 
-def _sticky(judgement: Judgement, *, strict: Judged) -> Sticky:
+def _sticky(judgement: PublishedJudgement, *, strict: Judged) -> Sticky:
     publishing, judged = judgement.publishing, judgement.judged
     assert isinstance(publishing.pull, PullRequest)  # noqa: S101 - only those are commented on
     marker = Marker(key=publishing.settings.key, run=publishing.context.run, head=publishing.context.head.sha)
@@ -277,12 +277,12 @@ def _sticky(judgement: Judgement, *, strict: Judged) -> Sticky:
         marker=marker,
         text=comment_text.comment(told, marker=str(marker)),
         author=publishing.settings.comment_author,
-        mode=Mode(publishing.settings.comment),
+        mode=CommentMode(publishing.settings.comment),
         changed=comment_text.changed(judged),
     )
 
 
-def _reporter(context: Context, settings: Publishing) -> str:
+def _reporter(context: EventContext, settings: Publishing) -> str:
     """Distinguish jobs that report about one run, also those of a matrix.
 
     Each has its own artifact.
@@ -291,10 +291,10 @@ def _reporter(context: Context, settings: Publishing) -> str:
     return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:12]
 
 
-def _check(context: Context, settings: Publishing, judged: Judged) -> Check:
+def _check(context: EventContext, settings: Publishing, judged: Judged) -> CheckRun:
     decided = judged.compared and judged.verdict is RunVerdict.PASSED
     met = Conclusion.SUCCESS if decided and not context.has_own_rules else Conclusion.NEUTRAL
-    return Check(
+    return CheckRun(
         name=context.check_name(settings.check_name),
         key=settings.key,
         run=context.run,
@@ -309,7 +309,7 @@ def _check(context: Context, settings: Publishing, judged: Judged) -> Check:
     )
 
 
-def _write_reports(judged: Judged, outcomes: Sequence[Outcome], settings: Publishing, code: int) -> None:
+def _write_reports(judged: Judged, outcomes: Sequence[PublishOutcome], settings: Publishing, code: int) -> None:
     """The job's summary and outputs, where there is a job. Outputs are our own words, counts, paths and addresses, no names."""
     _write_text(settings.output / "comment.md", comment_text.comment(judged))
     summary = settings.environ.get("GITHUB_STEP_SUMMARY")
@@ -323,7 +323,7 @@ def _write_reports(judged: Judged, outcomes: Sequence[Outcome], settings: Publis
     )
 
 
-def _closed(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+def _closed(outcomes: Sequence[PublishOutcome]) -> tuple[str, ...]:
     """List the reasons why GitHub could not be written to, although the token may write."""
     return tuple(f"no {one.part}: {one.detail}" for one in outcomes if one.state is State.CLOSED)
 
@@ -335,7 +335,7 @@ def append_outputs(settings: Publishing, outputs: Mapping[str, str]) -> None:
         workflow.append(Path(path), workflow.outputs_text(outputs))
 
 
-def _tell(settings: Publishing, judged: Judged | None, outcomes: Sequence[Outcome], *, read_only: bool) -> None:
+def _tell(settings: Publishing, judged: Judged | None, outcomes: Sequence[PublishOutcome], *, read_only: bool) -> None:
     """The verdict in the log, whatever became of the comment; what went wrong with that also as an annotation of the run."""
     if judged is not None:
         say(f"{_defused(comment_text.title(judged))}\n")

@@ -17,10 +17,10 @@ from ci_bench.configuration.config import load_config, parse
 from ci_bench.errors import BadConfig, BadDocument, BadInput, GitHubFailed, GitHubMissing, MeasuringFailed
 from ci_bench.github.archive import Contents, UnsafeArchive
 from ci_bench.github.artifacts import Artifact, download, of_run
-from ci_bench.github.baseline import FARTHEST, Absence, FoundBaseline, NoBaseline, Wanted, find_baseline
+from ci_bench.github.baseline import FARTHEST, Absence, FoundBaseline, NoBaseline, WantedBaseline, find_baseline
 from ci_bench.github.client import Client
 from ci_bench.github.commits import branch_point
-from ci_bench.github.context import Context
+from ci_bench.github.context import EventContext
 from ci_bench.github.pulls import NoPullRequest, PullRequest
 from ci_bench.records import documents
 from ci_bench.records.comparison import BaselineMode
@@ -38,7 +38,7 @@ class PublishContext:
     """Context of every step: GitHub, the workflow's view, the pull request if any, the flags."""
 
     client: Client
-    context: Context
+    context: EventContext
     pull: PullRequest | NoPullRequest | None
     settings: Publishing
     folder: str | None = None
@@ -294,7 +294,7 @@ def search(publishing: PublishContext, name: str, folder: Path) -> FoundBaseline
     return found
 
 
-def _wanted(publishing: PublishContext, name: str) -> Wanted | NoBaseline:
+def _wanted(publishing: PublishContext, name: str) -> WantedBaseline | NoBaseline:
     """Return the baseline to look for, as far as this event determines it."""
     settings, context = publishing.settings, publishing.context
     branch, workflow = settings.baseline_branch or publishing.base_branch, settings.baseline_workflow or context.workflow
@@ -302,7 +302,7 @@ def _wanted(publishing: PublishContext, name: str) -> Wanted | NoBaseline:
         what = "branch (--baseline-branch)" if branch is None else "workflow (--baseline-workflow)"
         return NoBaseline(reason=Absence.NO_ANCESTOR, message=f"this event does not name the base {what}")
     base, head = publishing.base_sha, context.head.sha
-    return Wanted(
+    return WantedBaseline(
         name=name,
         branch=branch,
         commit=settings.base or (branch_point(publishing.client, base, head) if base else head),

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Self
 
-from ci_bench.diagnostics.gpu_check.sections import SECTIONS, UNCHANGED, Figures, Found, Section
+from ci_bench.diagnostics.gpu_check.sections import SECTIONS, UNCHANGED, Figures, Section, SectionResult
 from ci_bench.host.gpus import vendors
 from ci_bench.host.lock import device_lock, gpu_key
 from ci_bench.processes.environ import worker_environment
@@ -34,17 +34,17 @@ GRACE_S = 15.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class CheckRow:
     """The result of one section. `figures` is empty if it failed, for the reason in `found`."""
 
     section: Section
-    found: Found
+    found: SectionResult
     seconds: float = 0.0
     figures: Figures = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
+class GpuCheck:
     """One pass over the requested sections, on one device. `observe` is called before each.
 
     `starting` is called before torch is imported, with the seconds that may take.
@@ -63,7 +63,7 @@ class Check:
     start_s: float = START_S
     grace_s: float = GRACE_S
 
-    def rows(self, wanted: Sequence[Section]) -> Iterator[Row]:
+    def rows(self, wanted: Sequence[Section]) -> Iterator[CheckRow]:
         """Yield each section's row, as soon as it is known.
 
         The device comes first, requested or not: its identity names its lock.
@@ -89,11 +89,11 @@ class Check:
                 answer = {"error": f"{type(error).__name__}: {error}"}
             yield _row(UNCHANGED, {**answer, "seconds": round(time.monotonic() - begun, 3)})
 
-    def _probed(self, probing: "_Probing", section: Section) -> Row:
+    def _probed(self, probing: "_Probing", section: Section) -> CheckRow:
         self.observe(section)
         return _row(section, probing.ask(section))
 
-    def _held(self, first: Row) -> AbstractContextManager[None]:
+    def _held(self, first: CheckRow) -> AbstractContextManager[None]:
         uuid = first.figures.get("uuid")
         if not uuid:
             return nullcontext()
@@ -106,7 +106,7 @@ class _Probing:
     If it falls silent it is ended, and a new one serves the next section.
     """
 
-    def __init__(self, check: Check) -> None:
+    def __init__(self, check: GpuCheck) -> None:
         self._check = check
         self._serving: subprocess.Popen[bytes] | None = None
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed where it ends; a pipe could fill
@@ -191,25 +191,25 @@ def _line_within(stream: IO[bytes], seconds: float) -> Mapping[str, Any] | None:
     return answer if isinstance(answer, dict) else None
 
 
-def _row(section: Section, answer: Mapping[str, Any]) -> Row:
+def _row(section: Section, answer: Mapping[str, Any]) -> CheckRow:
     """Return a section's row; wrong figures make it fail."""
     seconds, figures = float(answer.get("seconds", 0.0)), answer.get("figures")
     if not isinstance(figures, Mapping):
-        found = Found(outcome=Outcome.FAIL, found=str(answer.get("error", "it reported nothing")))
-        return Row(section=section, found=found, seconds=seconds)
+        found = SectionResult(outcome=Outcome.FAIL, found=str(answer.get("error", "it reported nothing")))
+        return CheckRow(section=section, found=found, seconds=seconds)
     try:
         found = section.judge(figures)
     except (KeyError, ValueError, TypeError, ZeroDivisionError) as error:
-        found = Found(outcome=Outcome.FAIL, found=f"its figures are incomplete ({type(error).__name__}: {error})")
-    return Row(section=section, found=found, seconds=seconds, figures=figures)
+        found = SectionResult(outcome=Outcome.FAIL, found=f"its figures are incomplete ({type(error).__name__}: {error})")
+    return CheckRow(section=section, found=found, seconds=seconds, figures=figures)
 
 
-def passed(rows: Sequence[Row]) -> bool:
+def passed(rows: Sequence[CheckRow]) -> bool:
     """Return whether the card has no fault."""
     return bool(rows) and all(row.found.outcome is not Outcome.FAIL for row in rows)
 
 
-def document(rows: Sequence[Row], *, device: str, tool_version: str, started_at: str) -> dict[str, Any]:
+def document(rows: Sequence[CheckRow], *, device: str, tool_version: str, started_at: str) -> dict[str, Any]:
     """Return a document to attach to an issue; its schema is schemas/gpu-check.json."""
     sections = [
         {
@@ -227,7 +227,7 @@ def document(rows: Sequence[Row], *, device: str, tool_version: str, started_at:
     return {**head, "passed": passed(rows), "sections": sections}
 
 
-def render(rows: Sequence[Row], console: "Console") -> None:
+def render(rows: Sequence[CheckRow], console: "Console") -> None:
     """Print the figures and their meaning."""
     from rich.table import Table
     from rich.text import Text

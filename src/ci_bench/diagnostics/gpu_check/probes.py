@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from ci_bench.diagnostics.gpu_check.sections import Figures
-from ci_bench.host.energy import Count, Uncountable, mean_power_w
+from ci_bench.host.energy import EnergyCount, Uncountable, mean_power_w
 from ci_bench.host.gpus import vendors
 from ci_bench.host.gpus.protocol import Gpu, GpuUnreachable
 from ci_bench.host.health import HARMFUL
@@ -305,12 +305,12 @@ def energy(device: str) -> Figures:
     with _gpu(device) as gpu:
         if gpu is None:
             return {"why": "the driver's library cannot be reached"}
-        counts: list[Count] = []
+        counts: list[EnergyCount] = []
         looked_s = 0.0
         for _ in _spent(call, 2.5):
             if time.perf_counter() >= looked_s + LOOK_S:
                 looked_s = time.perf_counter()
-                counts.append(Count(at_s=looked_s, joules=gpu.energy_j()))
+                counts.append(EnergyCount(at_s=looked_s, joules=gpu.energy_j()))
     try:
         watts = mean_power_w(counts)
     except Uncountable as reason:

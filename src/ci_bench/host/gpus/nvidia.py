@@ -14,22 +14,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from ci_bench.host.gpus.protocol import Card, Cards, Cause, GpuUnreachable, Reason
+from ci_bench.host.gpus.protocol import Card, Cards, ClockCause, GpuUnreachable, Reason
 
 _Answer = TypeVar("_Answer")
 
 REASONS = {
-    0x1: Reason(cause=Cause.IDLE, word="gpu_idle"),
-    0x2: Reason(cause=Cause.OTHER, word="applications_clocks_setting"),
-    0x4: Reason(cause=Cause.POWER_CAP, word="sw_power_cap"),
-    0x8: Reason(cause=Cause.HARDWARE, word="hw_slowdown"),
-    0x10: Reason(cause=Cause.OTHER, word="sync_boost"),
-    0x20: Reason(cause=Cause.THERMAL, word="sw_thermal_slowdown"),
-    0x40: Reason(cause=Cause.THERMAL, word="hw_thermal_slowdown"),
-    0x80: Reason(cause=Cause.HARDWARE, word="hw_power_brake_slowdown"),
-    0x100: Reason(cause=Cause.OTHER, word="display_clock_setting"),
-    0x200: Reason(cause=Cause.OTHER, word="board_limit"),
-    0x400: Reason(cause=Cause.OTHER, word="reliability"),
+    0x1: Reason(cause=ClockCause.IDLE, word="gpu_idle"),
+    0x2: Reason(cause=ClockCause.OTHER, word="applications_clocks_setting"),
+    0x4: Reason(cause=ClockCause.POWER_CAP, word="sw_power_cap"),
+    0x8: Reason(cause=ClockCause.HARDWARE, word="hw_slowdown"),
+    0x10: Reason(cause=ClockCause.OTHER, word="sync_boost"),
+    0x20: Reason(cause=ClockCause.THERMAL, word="sw_thermal_slowdown"),
+    0x40: Reason(cause=ClockCause.THERMAL, word="hw_thermal_slowdown"),
+    0x80: Reason(cause=ClockCause.HARDWARE, word="hw_power_brake_slowdown"),
+    0x100: Reason(cause=ClockCause.OTHER, word="display_clock_setting"),
+    0x200: Reason(cause=ClockCause.OTHER, word="board_limit"),
+    0x400: Reason(cause=ClockCause.OTHER, word="reliability"),
 }
 """Reasons for reduced clocks: `nvmlClocksEventReason…` of NVML's API reference."""
 LEAST_DRIVERS = {"11": 450, "12": 525, "13": 580}
@@ -217,7 +217,7 @@ class NvmlGpu:
         if mask is None:
             return None
         bits = (1 << position for position in range(mask.bit_length()) if mask >> position & 1)
-        return tuple(REASONS.get(bit, Reason(cause=Cause.OTHER, word=hex(bit))) for bit in bits)
+        return tuple(REASONS.get(bit, Reason(cause=ClockCause.OTHER, word=hex(bit))) for bit in bits)
 
     def thermal_s(self) -> float | None:
         """Return the seconds since the driver was loaded in which heat has kept the clocks down.

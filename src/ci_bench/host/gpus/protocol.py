@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import ClassVar, Protocol
 
 
-class Cause(StrEnum):
+class ClockCause(StrEnum):
     """Reasons for reduced clocks, in words that every vendor has.
 
     The consequences are judged elsewhere.
@@ -35,7 +35,7 @@ class Cause(StrEnum):
 class Reason:
     """One reason for low clocks: its cause, and the vendor's own `word`, which documents record."""
 
-    cause: Cause
+    cause: ClockCause
     word: str
 
 

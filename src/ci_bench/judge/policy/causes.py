@@ -18,10 +18,10 @@ from itertools import product
 
 from ci_bench.judge.policy.kernels import kernel_changes, operators_of, unnumbered
 from ci_bench.judge.policy.matching import closest, pair_off
-from ci_bench.records.causes import Cause, MemoryPart, Part
+from ci_bench.records.causes import Cause, CausePart, MemoryPart
 from ci_bench.records.comparison import CaseComparison, Pair, Parity
 from ci_bench.records.metrics import COMPILATIONS
-from ci_bench.records.profiles import GraphBreak, Line, Profile, ProfileRow, RowKind
+from ci_bench.records.profiles import GraphBreak, Profile, ProfileRow, RowKind, SourceLine
 from ci_bench.records.results import CaseResult, Outcome, Unit
 from ci_bench.records.units import TIMES
 
@@ -122,7 +122,7 @@ def _why(base: Profile | None, head: Profile) -> str:
     )
 
 
-def _attributed(parts: Iterable[Part], change_s: float) -> float:
+def _attributed(parts: Iterable[CausePart], change_s: float) -> float:
     """Return the share of the change that the parts explain.
 
     Parts that exceed the change by some amount count like parts that fall short by it.
@@ -131,12 +131,12 @@ def _attributed(parts: Iterable[Part], change_s: float) -> float:
 
 
 @dataclass(kw_only=True, slots=True)
-class Match:
+class KernelMatch:
     """Rows of both sides that are the same, or took each other's place; or all that reads what a line of head's laid out."""
 
     base: list[ProfileRow] = field(default_factory=list)
     head: list[ProfileRow] = field(default_factory=list)
-    layout: tuple[Line, ...] = ()
+    layout: tuple[SourceLine, ...] = ()
 
     @property
     def change_s(self) -> float:
@@ -156,7 +156,7 @@ class Match:
         return abs(self.change_s) > max(NOISE_ERRORS * error_s, LEAST_SHARE_OF_STEP * step_s)
 
 
-def ranked_by_what_is_beyond(moved: Iterable[Match], every: Iterable[Match], *, slower: bool) -> list[Match]:
+def ranked_by_what_is_beyond(moved: Iterable[KernelMatch], every: Iterable[KernelMatch], *, slower: bool) -> list[KernelMatch]:
     """Rank rows by how far they moved in the step's direction, beyond the noise between processes.
 
     Ties are ordered by the whole movement.
@@ -167,7 +167,7 @@ def ranked_by_what_is_beyond(moved: Iterable[Match], every: Iterable[Match], *, 
     same = [match for match in every if match.is_same and match.base[0].seconds > 0]
     sign = 1.0 if slower else -1.0
 
-    def beyond(match: Match) -> tuple[float, float]:
+    def beyond(match: KernelMatch) -> tuple[float, float]:
         allowance_s = (
             SCATTERS * scatter_of([one for one in same if one is not match]) * match.base[0].seconds if match.is_same else 0.0
         )
@@ -176,7 +176,7 @@ def ranked_by_what_is_beyond(moved: Iterable[Match], every: Iterable[Match], *, 
     return sorted(moved, key=beyond, reverse=True)
 
 
-def scatter_of(same: Sequence[Match]) -> float:
+def scatter_of(same: Sequence[KernelMatch]) -> float:
     """Return the median relative deviation of rows that both sides have.
 
     Each row counts by base's seconds.
@@ -190,11 +190,11 @@ def scatter_of(same: Sequence[Match]) -> float:
     return 0.0
 
 
-def matched(base: Iterable[ProfileRow], head: Iterable[ProfileRow]) -> list[Match]:
+def matched(base: Iterable[ProfileRow], head: Iterable[ProfileRow]) -> list[KernelMatch]:
     """Each row of either side in exactly one match."""
     left, right = [list(rows) for rows in (base, head)]
     found = [
-        Match(base=[one], head=[two])
+        KernelMatch(base=[one], head=[two])
         for key in (_by_code, _by_place, _by_file, _by_name, _by_operators)
         for one, two in pair_off(left, right, key, _by_lines)
     ]
@@ -236,15 +236,15 @@ def _order(row: ProfileRow) -> tuple[str, int]:
     return file, int(number) if number.isdigit() and len(number) < 10 else 0  # noqa: PLR2004 - digits of a line's number
 
 
-def _replaced(base: list[ProfileRow], head: list[ProfileRow]) -> list[Match]:
+def _replaced(base: list[ProfileRow], head: list[ProfileRow]) -> list[KernelMatch]:
     """Match rows of only one side by shared operators of fused kernels, or by line.
 
     Else keep them single.
     """
-    groups = [Match(base=rows) for rows in _by_line(base)]
+    groups = [KernelMatch(base=rows) for rows in _by_line(base)]
     for rows in _by_line(head):
         related = [group for group in groups if group.base and any(_is_related(*pair) for pair in product(_rows(group), rows))]
-        merged = Match(
+        merged = KernelMatch(
             base=[row for one in related for row in one.base], head=[*(row for one in related for row in one.head), *rows]
         )
         groups = [*(group for group in groups if not any(group is one for one in related)), merged]
@@ -263,11 +263,11 @@ def _by_line(rows: Iterable[ProfileRow]) -> list[list[ProfileRow]]:
     return list(groups.values())
 
 
-def _rows(match: Match) -> tuple[ProfileRow, ...]:
+def _rows(match: KernelMatch) -> tuple[ProfileRow, ...]:
     return (*match.base, *match.head)
 
 
-def _by_layout(matches: Sequence[Match]) -> list[Match]:
+def _by_layout(matches: Sequence[KernelMatch]) -> list[KernelMatch]:
     """Group rows that read a new layout with the new rows on the line that made it.
 
     A layout is new if no row of base reads one that a line of the same text made. Calls of a line
@@ -276,7 +276,7 @@ def _by_layout(matches: Sequence[Match]) -> list[Match]:
     base = [row for match in matches for row in match.base]
     old = {_text(line) for row in base for line in row.laid_out}
     lines = {_text(line) for row in base for line in row.lines}
-    readers: dict[Line, list[Match]] = defaultdict(list)
+    readers: dict[SourceLine, list[KernelMatch]] = defaultdict(list)
     others = []
     for match in matches:
         reads = {line for row in match.head for line in row.laid_out if _text(line) not in old}
@@ -289,13 +289,13 @@ def _by_layout(matches: Sequence[Match]) -> list[Match]:
         own += [match for match in others if not match.base and all(row.lines == (line,) for row in match.head)]
     taken = {id(match) for own in readers.values() for match in own}
     together = (
-        Match(base=[row for one in own for row in one.base], head=[row for one in own for row in one.head], layout=(line,))
+        KernelMatch(base=[row for one in own for row in one.base], head=[row for one in own for row in one.head], layout=(line,))
         for line, own in readers.items()
     )
     return [*(match for match in others if id(match) not in taken), *together]
 
 
-def _text(line: Line) -> tuple[str, str]:
+def _text(line: SourceLine) -> tuple[str, str]:
     return line.file, line.code
 
 
@@ -316,7 +316,7 @@ def _share_a_line(one: ProfileRow, two: ProfileRow) -> bool:
     return bool({line.place for line in one.lines} & {line.place for line in two.lines})
 
 
-def _part(match: Match, old: AbstractSet[tuple[str, str]]) -> Part | None:
+def _part(match: KernelMatch, old: AbstractSet[tuple[str, str]]) -> CausePart | None:
     """A match as a part of the change. Lines whose text base does not have come first: a fused kernel has more than are shown."""
     rows = (*match.base, *match.head)
     if not any(row.name for row in rows):
@@ -324,7 +324,7 @@ def _part(match: Match, old: AbstractSet[tuple[str, str]]) -> Part | None:
     before, after = (_names(side) for side in (match.base, match.head))
     every = dict.fromkeys((*match.layout, *(line for row in _largest(match.head or match.base) for line in row.lines)))
     lines = sorted(every, key=lambda line: not line.code or _text(line) in old)
-    return Part(
+    return CausePart(
         kind=_largest(rows)[0].kind,
         before=before,
         after=after,

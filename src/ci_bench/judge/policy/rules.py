@@ -22,12 +22,12 @@ from ci_bench.records.comparison import (
     BaselineMode,
     CaseComparison,
     CommonShift,
+    ComparedSide,
     Finding,
     Mismatch,
     Pair,
     Parity,
     ParityFinding,
-    Side,
     Verdict,
     tally,
 )
@@ -192,8 +192,8 @@ class Compared:
     """
 
     mode: BaselineMode
-    head: Side
-    base: Side | None
+    head: ComparedSide
+    base: ComparedSide | None
     absence: str | None
     mismatches: tuple[Mismatch, ...]
     across: tuple[Mismatch, ...] = ()

@@ -12,7 +12,7 @@ from ci_bench.judge.times import sequential
 from ci_bench.judge.times.calibration import Name, instant, learned
 from ci_bench.judge.times.noise import Floats
 from ci_bench.judge.times.paired import margins
-from ci_bench.judge.times.sequential import Code, Rule, Ruling
+from ci_bench.judge.times.sequential import Code, Ruling, SequentialRule
 from ci_bench.records.calibration import Calibration, PastSeries
 from ci_bench.records.comparison import Interval
 from ci_bench.records.config import Policy
@@ -20,7 +20,7 @@ from ci_bench.statistics.special_functions import betaincinv
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Alarm:
+class FalseAlarms:
     """A run of unchanged code in which something was called regressed, and what."""
 
     run: str
@@ -37,7 +37,7 @@ class Audit:
     """
 
     runs: int
-    alarms: tuple[Alarm, ...]
+    alarms: tuple[FalseAlarms, ...]
     improved: int
     share: float | None
     interval: Interval
@@ -49,14 +49,14 @@ class Audit:
         return self.interval.low <= self.promised
 
 
-def audit(calibration: Calibration, *, policy: Policy, rule: Rule | None = None) -> Audit:
+def audit(calibration: Calibration, *, policy: Policy, rule: SequentialRule | None = None) -> Audit:
     """Judges every past run by the history of all others, under the thresholds of `policy`, and counts false alarms.
 
     Runs without any launch that is left are not counted, and neither are gates, whose code may have changed.
     """
     names = [(series.case, series.metric, series.arm) for series in calibration.series]
     thresholds = np.array([policy.threshold(suite=_suite(name), metric=name[1]) for name in names])
-    own = replace(rule or Rule(), tau=np.log1p(thresholds), margin=np.log1p(margins(thresholds)), gating=len(names))
+    own = replace(rule or SequentialRule(), tau=np.log1p(thresholds), margin=np.log1p(margins(thresholds)), gating=len(names))
     alarms, improved, runs = [], 0, 0
     for number, run in enumerate(calibration.runs):
         ruling = None if run.gate else _judge(calibration, names, number, own)
@@ -66,7 +66,7 @@ def audit(calibration: Calibration, *, policy: Policy, rule: Rule | None = None)
         improved += bool((ruling.code == Code.IMPROVED).any())
         wrong = np.flatnonzero(ruling.code == Code.REGRESSED).tolist()
         if wrong:
-            alarms.append(Alarm(run=run.id, names=tuple(names[row] for row in wrong)))
+            alarms.append(FalseAlarms(run=run.id, names=tuple(names[row] for row in wrong)))
     low, high = binomial_interval(len(alarms), runs)
     return Audit(
         runs=runs,
@@ -93,7 +93,7 @@ def _suite(name: Name) -> str:
     return name[0].partition("/")[0]
 
 
-def _judge(calibration: Calibration, names: Sequence[Name], number: int, rule: Rule) -> Ruling | None:
+def _judge(calibration: Calibration, names: Sequence[Name], number: int, rule: SequentialRule) -> Ruling | None:
     """Apply the rule to the runs one after the other; `None` if no run is left to judge."""
     own = [_launches(series, number) for series in calibration.series]
     most = max((len(launches) for launches, _ in own), default=0)

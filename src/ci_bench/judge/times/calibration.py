@@ -22,7 +22,7 @@ from ci_bench.judge.times.metrics import in_turns
 from ci_bench.judge.times.noise import Floats, Learned
 from ci_bench.judge.times.paired import figures
 from ci_bench.judge.times.pairing import Line, times_of_both
-from ci_bench.judge.times.sequential import Rule, resolvable
+from ci_bench.judge.times.sequential import SequentialRule, resolvable
 from ci_bench.judge.wording import count_of, percent
 from ci_bench.records.calibration import LARGEST_RATIO, Calibration, PastRun, PastSeries
 from ci_bench.records.comparison import Comparison, Verdict
@@ -249,7 +249,7 @@ def _ranks(runs: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 def noise_floors(
-    calibration: Calibration, *, now: datetime | str, launches: int = 3, rule: Rule | None = None
+    calibration: Calibration, *, now: datetime | str, launches: int = 3, rule: SequentialRule | None = None
 ) -> tuple[NoiseFloor, ...]:
     """List the noise of each metric, the noisiest first.
 
@@ -257,7 +257,7 @@ def noise_floors(
     """
     names = [(series.case, series.metric, series.arm) for series in calibration.series]
     history = learned(calibration, names, now=now)
-    own = rule or Rule()
+    own = rule or SequentialRule()
     told = resolvable(history, launches, own if own.gating else replace(own, gating=max(1, len(names))))
     floors = [
         NoiseFloor(

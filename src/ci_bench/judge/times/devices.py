@@ -25,7 +25,7 @@ Slots = np.ndarray[tuple[int, ...], np.dtype[np.intp]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Layout:
+class DeviceLayout:
     """Distribution of the launches of each case over devices.
 
     `own` is how many launches of its case each launch shares its device with (itself included), `means` the mean of those, both
@@ -41,7 +41,7 @@ class Layout:
     concentration: Floats
 
 
-def layout(d: Floats, slots: Slots) -> Layout:
+def layout(d: Floats, slots: Slots) -> DeviceLayout:
     """Compute the distribution of launches over devices; launches on unknown devices share one."""
     there = np.isfinite(d)
     values = np.where(there, d, 0.0)
@@ -51,7 +51,7 @@ def layout(d: Floats, slots: Slots) -> Layout:
     means = np.einsum("...ij,...j->...i", together, values) / np.maximum(own, 1.0)
     count = there.sum(axis=-1).astype(np.float64)
     least = np.maximum(count, 1.0)
-    return Layout(
+    return DeviceLayout(
         own=np.where(there, own, np.nan),
         means=np.where(there, means, np.nan),
         count=count,
@@ -61,7 +61,7 @@ def layout(d: Floats, slots: Slots) -> Layout:
     )
 
 
-def between(lying: Layout, spread: Floats) -> Floats:
+def between(lying: DeviceLayout, spread: Floats) -> Floats:
     """The variance between devices of each case, relative to ``spread^2``, that of a launch: [..., cases].
 
     By the analysis of variance, ``E[SSB] = (J - 1) (s^2 + n0 g^2)`` with ``n0 = (r - sum n_j^2 / r) / (J - 1)`` (Searle, Casella
@@ -93,7 +93,7 @@ def _common(squares: Floats, freedom: Floats, weight: Floats, variance: Floats) 
     return found
 
 
-def least_without_one(lying: Layout) -> tuple[Floats, Floats]:
+def least_without_one(lying: DeviceLayout) -> tuple[Floats, Floats]:
     """Return the mean, in its own direction, without the device that shows most of it.
 
     The second array holds the launches that are left.

@@ -11,9 +11,9 @@ from dataclasses import replace
 from statistics import median
 
 from ci_bench.judge import wording
-from ci_bench.judge.times.pairing import Judged, Line, MetricVerdict, is_exact, settled, undecided
+from ci_bench.judge.times.pairing import JudgedTimes, Line, MetricVerdict, is_exact, settled, undecided
 from ci_bench.judge.times.ratios import LARGEST, LEAST_LAUNCHES, Known, samples
-from ci_bench.judge.times.suspicion import Source, Suspicion, suspicion_of_one
+from ci_bench.judge.times.suspicion import NoiseSource, Suspicion, suspicion_of_one
 from ci_bench.records.comparison import Pair, Summary, Verdict
 from ci_bench.records.metrics import LEAST_BYTES
 from ci_bench.records.results import Better, CaseResult, Check, Launch, Metric, Outcome, Results, Unit
@@ -107,7 +107,7 @@ def _of_one_launch(before: float, after: float, speedup: float | None, threshold
     advice = "a peak of one launch may not repeat: measure at least 2 launches on each side"
     suspicion = Suspicion.NONE
     if gating and speedup is not None:
-        suspicion = suspicion_of_one(-math.log(speedup), math.log1p(threshold), Source.RUNS, gating=gating)
+        suspicion = suspicion_of_one(-math.log(speedup), math.log1p(threshold), NoiseSource.RUNS, gating=gating)
     change = f"{wording.quantity(before, Unit.BYTES)} to {wording.quantity(after, Unit.BYTES)}"
     return undecided(suspicion, change=change, advice=advice, speedup=speedup)
 
@@ -191,11 +191,11 @@ def _counted(cleared: CaseResult, row: CaseResult, doubts: Doubts) -> Iterable[i
                 yield whole.launch
 
 
-SampledRule = Callable[[Sequence[Line], Known], Judged]
+SampledRule = Callable[[Sequence[Line], Known], JudgedTimes]
 """Judges all sampled metrics of a run together, in order; it receives the facts of all series."""
 
 
-def judge_lines(lines: Sequence[Line], known: Known, sampled: SampledRule) -> tuple[list[Pair], Judged]:
+def judge_lines(lines: Sequence[Line], known: Known, sampled: SampledRule) -> tuple[list[Pair], JudgedTimes]:
     """The pair of each line, in their order, and what `sampled` saw over all that it judged."""
     gating = sum(not line.detail for line in lines)
     settled_ones = [_without_statistics(line, known, gating) for line in lines]

@@ -18,9 +18,9 @@ import numpy as np
 from ci_bench.judge.times import aggregates, noise, sequential
 from ci_bench.judge.times.devices import Slots
 from ci_bench.judge.times.noise import LEAST_HISTORY, Floats, Learned
-from ci_bench.judge.times.pairing import Judged, Line, MetricVerdict
-from ci_bench.judge.times.sequential import Code, Counts, Rule, Ruling, Truths
-from ci_bench.judge.times.suspicion import PRIORS, Source, Suspicion, Undecided, suspicions, wider_scatter
+from ci_bench.judge.times.pairing import JudgedTimes, Line, MetricVerdict
+from ci_bench.judge.times.sequential import Code, Counts, Ruling, SequentialRule, Truths
+from ci_bench.judge.times.suspicion import PRIORS, NoiseSource, Suspicion, Undecided, suspicions, wider_scatter
 from ci_bench.judge.wording import change, count_of, doubt, interval_text, percent
 from ci_bench.records.comparison import Interval, MeanSpeedup, Pairing, SpeedupChange, Verdict
 from ci_bench.records.metrics import COMPILATION
@@ -30,7 +30,7 @@ from ci_bench.records.samples import FLOAT_BYTES
 
 _MOST_AT_ONCE = 100_000
 """Samples of a side in one go: memory stays bounded however many metrics there are."""
-MOST_LAUNCHES = Rule().looks[-1]
+MOST_LAUNCHES = SequentialRule().looks[-1]
 """The most launches that a run may take; advice to take more would be useless."""
 
 Values = bytes
@@ -162,7 +162,7 @@ def _layout(blocks: tuple[int, ...]) -> tuple[tuple[int, ...] | None, int]:
     return None if order == tuple(range(len(blocks))) else order, sizes.pop() if len(sizes) == 1 else 0
 
 
-class Answer(NamedTuple):
+class TimeAnswer(NamedTuple):
     """Decision on one time; fields are `None` if unknown.
 
     `resolvable`, `threshold` and `margin` are relative.
@@ -184,7 +184,7 @@ class Answer(NamedTuple):
     scatter: float | None = None
 
 
-def reason(answer: Answer, unit: Unit, better: Better, cold_launches: int) -> str:
+def reason(answer: TimeAnswer, unit: Unit, better: Better, cold_launches: int) -> str:
     """Explain this verdict in one line. Without a history, it takes `cold_launches` to decide."""
     if answer.speedup is None:
         return "base and head have no launch in common: measure again"
@@ -195,7 +195,7 @@ def reason(answer: Answer, unit: Unit, better: Better, cold_launches: int) -> st
     return f"{change(answer.speedup, unit, better)} ({figures}){_conclusion(answer)}"
 
 
-def _conclusion(answer: Answer) -> str:
+def _conclusion(answer: TimeAnswer) -> str:
     if answer.scatter is not None:
         return f"; head's launches scatter {answer.scatter:.3g} times as widely as base's: see what differs between them"
     match answer.verdict:
@@ -207,7 +207,7 @@ def _conclusion(answer: Answer) -> str:
             return f"; {_doubt(answer)}{_what_would_tell(answer)}"
 
 
-def _would_decide(answer: Answer, cold_launches: int) -> float | None:
+def _would_decide(answer: TimeAnswer, cold_launches: int) -> float | None:
     """Return the total number of launches that would decide an open time.
 
     `None` if it is decided, or if no number would.
@@ -219,7 +219,7 @@ def _would_decide(answer: Answer, cold_launches: int) -> float | None:
     return answer.needed if answer.needed is not None and answer.launches < answer.needed <= MOST_LAUNCHES else None
 
 
-def _doubt(answer: Answer) -> str:
+def _doubt(answer: TimeAnswer) -> str:
     return doubt(suspected=answer.verdict is Verdict.SUSPECTED, possible=answer.possible)
 
 
@@ -231,7 +231,7 @@ def _too_few(cold_launches: int) -> str:
     )
 
 
-def _what_would_tell(answer: Answer) -> str:
+def _what_would_tell(answer: TimeAnswer) -> str:
     if answer.resolvable is None:
         return "its noise is unknown: measure more launches"
     told = f"only changes of about {percent(answer.resolvable)} or more are detectable"
@@ -260,17 +260,17 @@ _LONGEST_LOG = 700.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Turns:
+class JudgedTurns:
     """The lines of a paired run with the figures of their launches and what past runs taught of each, in the same order.
 
     `gating` marks those that can fail the run, `measured` those whose noise past runs of this machine taught; `learned` holds the
-    prior of latencies of compilation where none did. `source` is the `Source` of each.
+    prior of latencies of compilation where none did. `source` is the `NoiseSource` of each.
     """
 
     lines: Sequence[Line]
     figures: Figures
     learned: Learned
-    rule: Rule
+    rule: SequentialRule
     gating: Truths
     measured: Truths
     source: Counts
@@ -280,7 +280,9 @@ class Turns:
         return sequential.replay(self.figures.d, self.figures.within, self.learned, self.rule, slots=self.figures.slots)
 
 
-def turns_of(lines: Sequence[Line], learned: Learned, rule: Rule, slots: SlotsOfCases = MappingProxyType({})) -> Turns:
+def turns_of(
+    lines: Sequence[Line], learned: Learned, rule: SequentialRule, slots: SlotsOfCases = MappingProxyType({})
+) -> JudgedTurns:
     """Prepare lines that have both sides, for `rule` with the thresholds of each; `slots` is what `devices.slots_of` says.
 
     The threshold is the smallest change that is flagged, and twice of it what must not be called unchanged.
@@ -296,15 +298,17 @@ def turns_of(lines: Sequence[Line], learned: Learned, rule: Rule, slots: SlotsOf
     places = [slots.get(line.case, {}) for line in lines] if slots else None
     found = figures([(line.base[0], line.head[0]) for line in lines], most=rule.looks[-1], slots=places)
     compiled = np.array([line.metric.name.startswith(COMPILATION) for line in lines], dtype=np.bool_)
-    source = np.where(compiled, Source.COMPILATION, np.where(found.in_turns, Source.TURNS, Source.RUNS)).astype(np.intp)
+    source = np.where(compiled, NoiseSource.COMPILATION, np.where(found.in_turns, NoiseSource.TURNS, NoiseSource.RUNS)).astype(
+        np.intp
+    )
     measured = np.isfinite(learned.spread) & (learned.freedom >= LEAST_HISTORY)
     history = _with_grid(_with_prior(learned, compiled & ~measured), lines)
-    return Turns(lines=lines, figures=found, learned=history, rule=own, gating=gating, measured=measured, source=source)
+    return JudgedTurns(lines=lines, figures=found, learned=history, rule=own, gating=gating, measured=measured, source=source)
 
 
 def _with_prior(learned: Learned, which: Truths) -> Learned:
     """A compilation may take minutes, so its first launches are not spent on finding out how noisy it is."""
-    prior = PRIORS[Source.COMPILATION]
+    prior = PRIORS[NoiseSource.COMPILATION]
     return replace(
         learned,
         spread=np.where(which, prior.spread, learned.spread),
@@ -331,7 +335,7 @@ def margins(thresholds: Floats) -> Floats:
     return np.maximum(2 * thresholds, LEAST_MARGIN)
 
 
-def judge_turns(turns: Turns, *, calibration: str) -> Judged:
+def judge_turns(turns: JudgedTurns, *, calibration: str) -> JudgedTimes:
     """Judge all lines together. `calibration` describes the source of the noise."""
     ruling = turns.ruling()
     pairing = Pairing(
@@ -342,10 +346,10 @@ def judge_turns(turns: Turns, *, calibration: str) -> Judged:
         mean=_mean(turns),
         devices=1 if turns.figures.slots is None else max(1, len({*turns.figures.slots.ravel().tolist()} - {-1})),
     )
-    return Judged(outcomes=_outcomes(turns, ruling), pairing=pairing, changes=_changes(turns))
+    return JudgedTimes(outcomes=_outcomes(turns, ruling), pairing=pairing, changes=_changes(turns))
 
 
-def _outcomes(turns: Turns, ruling: Ruling) -> Iterator[MetricVerdict]:
+def _outcomes(turns: JudgedTurns, ruling: Ruling) -> Iterator[MetricVerdict]:
     thresholds = np.array([line.threshold for line in turns.lines], dtype=np.float64)
     doubts = [Suspicion(doubt) for doubt in suspicions_of(turns, ruling).tolist()]
     scatters = _scatters(turns, ruling)
@@ -354,7 +358,7 @@ def _outcomes(turns: Turns, ruling: Ruling) -> Iterator[MetricVerdict]:
         for code, scatter in zip(ruling.code.tolist(), scatters, strict=True)
     ]
     answers = map(
-        Answer,
+        TimeAnswer,
         [Verdict.SUSPECTED if doubt is Suspicion.SUSPECTED else word for word, doubt in zip(verdicts, doubts, strict=True)],
         _speedups(ruling.mean),
         _intervals(ruling.low, ruling.high, turns.rule.level),
@@ -398,7 +402,7 @@ def _same(figures: list[float]) -> list[float]:
     return [one.setdefault(figure, figure) for figure in figures]
 
 
-def _scatters(turns: Turns, ruling: Ruling) -> list[float | None]:
+def _scatters(turns: JudgedTurns, ruling: Ruling) -> list[float | None]:
     """Return how many times as widely head's launches scatter as base's; `None` if not certain."""
     worse_is_lower = np.array([line.metric.better is Better.HIGHER for line in turns.lines], dtype=np.bool_)
     judged = np.cumsum(np.isfinite(turns.figures.d), axis=-1) <= ruling.launches[:, None]
@@ -407,7 +411,7 @@ def _scatters(turns: Turns, ruling: Ruling) -> list[float | None]:
     return _known(wider_scatter(base, head, turns.gating))
 
 
-def _estimates(turns: Turns, ruling: Ruling) -> Iterator[tuple[float, float] | None]:
+def _estimates(turns: JudgedTurns, ruling: Ruling) -> Iterator[tuple[float, float] | None]:
     """Base's and head's figure over the launches that were judged: they stand to each other as the speedup says."""
     taken = np.cumsum(np.isfinite(turns.figures.d), axis=-1) <= ruling.launches[:, None]
     used = taken & np.isfinite(turns.figures.d)
@@ -419,7 +423,7 @@ def _estimates(turns: Turns, ruling: Ruling) -> Iterator[tuple[float, float] | N
         yield None if one is None or two is None else (one, two)
 
 
-def suspicions_of(turns: Turns, ruling: Ruling) -> Counts:
+def suspicions_of(turns: JudgedTurns, ruling: Ruling) -> Counts:
     """Return a `Suspicion` for each line, of its undecided change."""
     cases = Undecided(
         d=turns.figures.d,
@@ -432,7 +436,7 @@ def suspicions_of(turns: Turns, ruling: Ruling) -> Counts:
     return suspicions(cases, ruling)
 
 
-def _mean(turns: Turns) -> MeanSpeedup | None:
+def _mean(turns: JudgedTurns) -> MeanSpeedup | None:
     """The geometric mean over the gating times that were taken in turns."""
     chosen = turns.gating & turns.figures.in_turns
     if not chosen.any():
@@ -444,7 +448,7 @@ def _mean(turns: Turns) -> MeanSpeedup | None:
     return MeanSpeedup(speedup=math.exp(-mean.value), interval=interval, metrics=mean.cases, launches=mean.launches)
 
 
-def _changes(turns: Turns) -> dict[str, dict[SeriesName, SpeedupChange]]:
+def _changes(turns: JudgedTurns) -> dict[str, dict[SeriesName, SpeedupChange]]:
     """Return whether head changed each arm's speedup over its reference.
 
     It is the contrast of both changes.

@@ -47,7 +47,7 @@ Rules = Callable[[Metric], MetricPolicy]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ground:
+class CaseGround:
     """Context shared by all lines of one case.
 
     `missing` and `missing_reason` describe a metric that only base has, `new_reason` one that only
@@ -80,7 +80,7 @@ class Line:
     base: tuple[Metric, ...]
     head: tuple[Metric, ...]
     threshold: float
-    ground: Ground
+    ground: CaseGround
     detail: bool
     title: str = ""
     least: float = LEAST_BYTES
@@ -113,7 +113,7 @@ def _series(name: str, arm: str) -> SeriesName:
 
 
 def lines_of(
-    before: Keyed, after: Keyed, head: CaseResult, *, planned: CaseResult | None, ground: Ground, rules: Rules
+    before: Keyed, after: Keyed, head: CaseResult, *, planned: CaseResult | None, ground: CaseGround, rules: Rules
 ) -> Iterator[Line]:
     """The lines of a case: head's metrics (`after`) in their order, then what only base has (`before`).
 
@@ -213,7 +213,7 @@ def lines_of_both(base: Results, head: Results, rules: Callable[[str, Metric], M
         if base_row := before.get(head_row.case.id):
             sides = keyed(base_row.metrics), keyed(head_row.metrics)
             of = partial(rules, head_row.case.suite)
-            lines += lines_of(*sides, head_row, planned=base_row, ground=Ground(), rules=of)
+            lines += lines_of(*sides, head_row, planned=base_row, ground=CaseGround(), rules=of)
     known = known_of(lines)
     return [line for line in lines if settled(line, known) is None]
 
@@ -340,7 +340,7 @@ def undecided(suspicion: Suspicion, *, change: str, advice: str, speedup: float 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Judged:
+class JudgedTimes:
     """The outcomes of lines, in their order, to be gone through once, and what was seen over all of them.
 
     `changes` tells by case, then by metric and arm, whether head changed the speedup of that arm.
@@ -464,7 +464,7 @@ class Matching:
         return Match(base=base, head=head, usable=usable, new_reason=new_reason, before=before, after=after), lines
 
     def _lost(self, base: CaseResult) -> tuple[Line, ...]:
-        ground = Ground(missing_reason="the case is not in this run")
+        ground = CaseGround(missing_reason="the case is not in this run")
         rules = partial(self._rules, base.case.suite)
         return tuple(lines_of(keyed(base.metrics), {}, base, planned=base, ground=ground, rules=rules))
 
@@ -474,13 +474,13 @@ class Matching:
             self.rules[key] = self.policy.of_metric(suite=suite, metric=metric.name, unit=metric.unit)
         return self.rules[key]
 
-    def _ground(self, usable: CaseResult | None, head: CaseResult, new_reason: str) -> Ground:
+    def _ground(self, usable: CaseResult | None, head: CaseResult, new_reason: str) -> CaseGround:
         barrier = (self.barrier or _other_options(usable, head)) if usable else None
         if head.status is Status.OK:
-            return Ground(barrier=barrier, new_reason=new_reason, saved=not self.paired, ended=True)
+            return CaseGround(barrier=barrier, new_reason=new_reason, saved=not self.paired, ended=True)
         never_began = head.status in {Status.SKIPPED, Status.NOT_RUN}
         missing = Verdict.SKIPPED if never_began else Verdict.FAILED
-        return Ground(barrier=barrier, new_reason=new_reason, missing=missing, missing_reason=ending(head), ended=True)
+        return CaseGround(barrier=barrier, new_reason=new_reason, missing=missing, missing_reason=ending(head), ended=True)
 
     def _new_reason(self, base: CaseResult | None) -> str:
         if not self.has_base:

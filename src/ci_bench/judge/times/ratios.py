@@ -31,7 +31,7 @@ Series = tuple[Launch, ...]
 Sizes = tuple[int, ...]
 
 
-class Facts(NamedTuple):
+class RatioFacts(NamedTuple):
     """Facts of a series: samples per launch, their median (NaN without any), the smallest sample.
 
     `odd` says that one is not a finite number, `sound` that all are finite and above zero. A count
@@ -90,7 +90,7 @@ def _counts(lengths: Sizes) -> tuple[int, int]:
     return sum(lengths), len(lengths) - lengths.count(0)
 
 
-Known = Mapping[int, Facts]
+Known = Mapping[int, RatioFacts]
 """The facts of series by `id`: they are looked at many times, and comparing them takes longer than all else."""
 
 
@@ -130,7 +130,7 @@ def _slices(lengths: Sequence[Sizes]) -> Iterator[slice]:
     yield slice(start, None)
 
 
-def _describe(launches: Iterator[bytes], lengths: Sequence[Sizes]) -> Iterator[Facts]:
+def _describe(launches: Iterator[bytes], lengths: Sequence[Sizes]) -> Iterator[RatioFacts]:
     """The facts of as many series as there are `lengths`; their launches are the next ones."""
     counts = np.fromiter(map(sum, lengths), dtype=np.intp, count=len(lengths))
     values = np.frombuffer(b"".join(islice(launches, sum(map(len, lengths)))))
@@ -142,7 +142,7 @@ def _describe(launches: Iterator[bytes], lengths: Sequence[Sizes]) -> Iterator[F
         odd[there] = np.logical_or.reduceat(~(np.abs(values) < LARGEST), starts[there])
     sound = ~odd & (least > 0)
     columns = (_medians(values, starts, counts), least, odd, sound)
-    return map(Facts, lengths, *(column.tolist() for column in columns))
+    return map(RatioFacts, lengths, *(column.tolist() for column in columns))
 
 
 def _medians(values: Floats, starts: Counts, counts: Counts) -> Floats:
@@ -229,14 +229,14 @@ def ratios(pairs: Sequence[tuple[Series, Series]], known: Known, *, paired: bool
     return answers
 
 
-def ratio_of_medians(one: Facts, two: Facts) -> float | None:
+def ratio_of_medians(one: RatioFacts, two: RatioFacts) -> float | None:
     """Return only the value of `ratios`; `None` if a series is unusable."""
     if one.fault(zero_allowed=False) or two.fault(zero_allowed=False):
         return None
     return _exp(math.log(one.median) - math.log(two.median))
 
 
-def _classify(place: int, pair: tuple[Series, Series], facts: tuple[Facts, Facts]) -> Ratio | _Open:
+def _classify(place: int, pair: tuple[Series, Series], facts: tuple[RatioFacts, RatioFacts]) -> Ratio | _Open:
     """A pair that can carry an interval, or the answer for one that cannot."""
     one, two = facts
     if one.sound and two.sound and _is_usual(one.sizes) and _is_usual(two.sizes):  # as nearly always
@@ -251,7 +251,7 @@ def _is_usual(lengths: Sizes) -> bool:
     return enough and len(lengths) <= _MOST_LAUNCHES and max(lengths) <= _MOST_SAMPLES
 
 
-def _classify_odd(place: int, pair: tuple[Series, Series], facts: tuple[Facts, Facts]) -> Ratio | _Open:
+def _classify_odd(place: int, pair: tuple[Series, Series], facts: tuple[RatioFacts, RatioFacts]) -> Ratio | _Open:
     for name, of in zip(("the first series", "the second series"), facts, strict=True):
         if wrong := of.fault(zero_allowed=False):
             return Ratio(value=None, reason=f"{name} {wrong}")

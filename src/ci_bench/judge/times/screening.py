@@ -13,9 +13,9 @@ from statistics import median
 
 from ci_bench.judge import wording
 from ci_bench.judge.times import ratios
-from ci_bench.judge.times.pairing import Judged, Line, MetricVerdict, oriented, single, undecided
+from ci_bench.judge.times.pairing import JudgedTimes, Line, MetricVerdict, oriented, single, undecided
 from ci_bench.judge.times.ratios import Known
-from ci_bench.judge.times.suspicion import Source, Suspicion, suspicion_of_one
+from ci_bench.judge.times.suspicion import NoiseSource, Suspicion, suspicion_of_one
 from ci_bench.records.comparison import CommonShift, Interval, Verdict
 from ci_bench.records.metrics import COMPILATION
 from ci_bench.records.results import Better, Unit
@@ -33,7 +33,7 @@ Logs = tuple[float, float, float]
 """Low end, centre and high end of the logarithm of a speedup."""
 
 
-def screen(lines: Sequence[Line], known: Known, *, drift: float) -> Judged:
+def screen(lines: Sequence[Line], known: Known, *, drift: float) -> JudgedTimes:
     """Judges lines by the ratio of their medians. `drift` is how far times move by themselves between two moments.
 
     The common shift of all times of a suite is removed first and judged separately: a slower moment
@@ -56,7 +56,7 @@ def screen(lines: Sequence[Line], known: Known, *, drift: float) -> Judged:
         )
         for line, ratio, shares in zip(lines, moved, sharing, strict=True)
     )
-    return Judged(outcomes=outcomes, shifts=tuple(shifts.values()))
+    return JudgedTimes(outcomes=outcomes, shifts=tuple(shifts.values()))
 
 
 def shared_drift(drift: float, cases: int) -> float:
@@ -155,7 +155,7 @@ def _of_one_launch(line: Line, ratio: ratios.Ratio, size: float, shift: float, g
     """
     suspicion = Suspicion.NONE
     if ratio.value is not None and not line.detail:
-        source = Source.COMPILATION if line.metric.name.startswith(COMPILATION) else Source.RUNS
+        source = NoiseSource.COMPILATION if line.metric.name.startswith(COMPILATION) else NoiseSource.RUNS
         suspicion = suspicion_of_one(shift - math.log(ratio.value), size, source, gating=gating)
     change = "" if ratio.value is None else wording.change(ratio.value, line.metric.unit, line.metric.better)
     return undecided(suspicion, change=change, advice=ratio.reason, speedup=ratio.value)

@@ -17,7 +17,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from ci_bench.judge.times.devices import Layout, Slots, between, layout, least_without_one
+from ci_bench.judge.times.devices import DeviceLayout, Slots, between, layout, least_without_one
 from ci_bench.judge.times.noise import (
     LEAST_HISTORY,
     LEAST_SPREAD,
@@ -76,7 +76,7 @@ class Code(IntEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rule:
+class SequentialRule:
     """The parameters of the decision; changes are natural logarithms of ratios.
 
     `alpha` bounds the chance that any of the `gating` cases (all, if `None`) of a run without
@@ -130,14 +130,14 @@ class Rule:
         return self.beta * max(1 / len(self.looks), LIKE_ONE_LOOK)
 
 
-def fixed(launches: int) -> Rule:
+def fixed(launches: int) -> SequentialRule:
     """The rule for a fixed number of launches: one look, which has all of alpha and beta."""
-    return Rule(looks=(launches,), alpha_shares=(1.0,), cold_launches=_cold(launches))
+    return SequentialRule(looks=(launches,), alpha_shares=(1.0,), cold_launches=_cold(launches))
 
 
-def adaptive(most: int) -> Rule:
+def adaptive(most: int) -> SequentialRule:
     """The rule for as many launches as are needed, `most` at most: its looks up to there, the last with the alpha left over."""
-    whole = Rule()
+    whole = SequentialRule()
     if most >= whole.looks[-1]:
         return whole
     early = [(look, share) for look, share in zip(whole.looks, whole.alpha_shares, strict=True) if look < most]
@@ -154,11 +154,13 @@ def _cold(most: int) -> int:
 class Ruling:
     """Estimates of each case at its decision, or so far: all [..., cases], NaN if unknown.
 
-    `mean` with its interval `low` to `high` (nominal `Rule.level` at the look where the case stopped), `error` and `freedom`
-    (its standard error and degrees of freedom), `resolvable` (the change that would be found with `POWER`), `needed` (launches
-    in all to find a change of `Rule.margin` with `POWER`; infinite if none would do), `launches` (used), `next_look` (launches
-    to have before asking again, 0 if decided or given up), `excursions` (the share of launches that stray, learned or of
-    today), `inflation` (the noise guard's factor), `calibrated` (a history was there).
+    `mean` with its interval `low` to `high` (nominal `SequentialRule.level` at the look where the case
+    stopped), `error` and `freedom` (its standard error and degrees of freedom), `resolvable` (the
+    change that would be found with `POWER`), `needed` (launches in all to find a change of
+    `SequentialRule.margin` with `POWER`; infinite if none would do), `launches` (used), `next_look`
+    (launches to have before asking again, 0 if decided or given up), `excursions` (the share of
+    launches that stray, learned or of today), `inflation` (the noise guard's factor), `calibrated` (a
+    history was there).
     """
 
     code: Codes
@@ -239,7 +241,7 @@ class _Evidence:
         return replace(self, spread=spread, freedom=freedom)
 
 
-def replay(d: Floats, within: Floats, learned: Learned, rule: Rule, *, slots: Slots | None = None) -> Ruling:
+def replay(d: Floats, within: Floats, learned: Learned, rule: SequentialRule, *, slots: Slots | None = None) -> Ruling:
     """Decides each case at the first look at which it can be, from launches [..., cases, launches] run so far.
 
     Steps (`m` mean and `S` squared deviations of the r launches so far, `phi` from
@@ -287,11 +289,11 @@ def replay(d: Floats, within: Floats, learned: Learned, rule: Rule, *, slots: Sl
     return _ruling(state, usable, learned, rule)
 
 
-def _laid(d: Floats, slots: Slots | None, look: int) -> Layout | None:
+def _laid(d: Floats, slots: Slots | None, look: int) -> DeviceLayout | None:
     return None if slots is None else layout(d, slots[..., :look])
 
 
-def resolvable(learned: Learned, launches: int, rule: Rule) -> Floats:
+def resolvable(learned: Learned, launches: int, rule: SequentialRule) -> Floats:
     """Return the change that `launches` launches detect with `POWER`: [..., cases].
 
     NaN if uncalibrated.
@@ -307,7 +309,7 @@ def resolvable(learned: Learned, launches: int, rule: Rule) -> Floats:
     return np.asarray(np.maximum(reach * shrinking, rule.tau), dtype=np.float64)
 
 
-def _reach(freedom: Floats, rule: Rule, gating: int) -> Floats:
+def _reach(freedom: Floats, rule: SequentialRule, gating: int) -> Floats:
     """Return the change, in standard errors, found with `POWER` at the look with most of alpha."""
     return _quantile(1 - rule.alpha * max(rule.alpha_shares) / gating, freedom) + float(ndtri(POWER))
 
@@ -361,7 +363,7 @@ def _going(d: Floats, state: _State, looks: tuple[int, ...], number: int) -> Tru
 
 
 def _weigh(
-    d: Floats, going: Truths, factor: Floats, learned: Learned, rule: Rule, *, usual: Floats, lying: Layout | None
+    d: Floats, going: Truths, factor: Floats, learned: Learned, rule: SequentialRule, *, usual: Floats, lying: DeviceLayout | None
 ) -> _Evidence:
     """Return mean and pooled spread of continuing cases; those without a history share a prior.
 
@@ -429,7 +431,7 @@ def _record(state: _State, going: Truths, evidence: _Evidence, factor: Floats) -
     state.inflation[going] = factor
 
 
-def _decide(d: Floats, evidence: _Evidence, rule: Rule, number: int, gating: int) -> Codes:
+def _decide(d: Floats, evidence: _Evidence, rule: SequentialRule, number: int, gating: int) -> Codes:
     """The codes of cases [cases] at look `number`; a figure that isn't a number leaves its case open."""
     size, error = np.abs(evidence.mean), evidence.error(evidence.count)
     chance = rule.alpha * rule.alpha_shares[number] / gating
@@ -442,8 +444,8 @@ def _decide(d: Floats, evidence: _Evidence, rule: Rule, number: int, gating: int
     return np.where(changed, np.sign(evidence.mean), np.where(unchanged, Code.UNCHANGED, Code.OPEN)).astype(np.int8)
 
 
-def _worthwhile(evidence: _Evidence, rule: Rule, look: int) -> Truths:
-    """Return whether more launches may decide an open case (`Rule`); always without a spread."""
+def _worthwhile(evidence: _Evidence, rule: SequentialRule, look: int) -> Truths:
+    """Return whether more launches may decide an open case (`SequentialRule`); always without a spread."""
     if look < rule.patience:
         return np.ones(evidence.mean.shape, dtype=np.bool_)
     error = evidence.error(evidence.count)
@@ -454,7 +456,7 @@ def _worthwhile(evidence: _Evidence, rule: Rule, look: int) -> Truths:
     return np.asarray(suspect | reachable | ~np.isfinite(error), dtype=np.bool_)
 
 
-def _recurs(d: Floats, evidence: _Evidence, rule: Rule, chance: float) -> Truths:
+def _recurs(d: Floats, evidence: _Evidence, rule: SequentialRule, chance: float) -> Truths:
     """Return whether launches show the change without the most extreme one: a change recurs.
 
     Without one of them, without as many as may have strayed by chance, and without any single device where there are several.
@@ -485,7 +487,7 @@ def _quantile(level: float, freedom: Floats) -> Floats:
     return np.asarray(stdtrit(np.maximum(distinct / _GRAIN, 1.0), level)[place].reshape(freedom.shape), dtype=np.float64)
 
 
-def _ruling(state: _State, d: Floats, learned: Learned, rule: Rule) -> Ruling:
+def _ruling(state: _State, d: Floats, learned: Learned, rule: SequentialRule) -> Ruling:
     common = state.bound + state.apart
     shrinking = (1 - state.bound) / np.maximum(state.count, 1) + common
     error = np.hypot(state.spread * np.sqrt(shrinking), learned.grid / math.sqrt(6))
@@ -531,6 +533,6 @@ def _steps(looks: tuple[int, ...]) -> Iterator[tuple[int, int]]:
     yield from zip((0, *looks), (*looks, 0), strict=True)
 
 
-def rule_of(options: RunOptions) -> Rule:
+def rule_of(options: RunOptions) -> SequentialRule:
     """The rule by which a paired run with these options is judged."""
     return fixed(options.launches) if options.sampling is Sampling.FIXED else adaptive(options.max_launches)

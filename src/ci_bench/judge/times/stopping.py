@@ -13,10 +13,10 @@ import numpy as np
 from ci_bench.judge.times.calibration import describe, learned
 from ci_bench.judge.times.devices import slots_of
 from ci_bench.judge.times.metrics import REPEATS, by_memory, in_turns, lie_within, memory_floor
-from ci_bench.judge.times.paired import Turns, suspicions_of, turns_of
+from ci_bench.judge.times.paired import JudgedTurns, suspicions_of, turns_of
 from ci_bench.judge.times.pairing import Line, is_exact, known_of, lines_of_both
 from ci_bench.judge.times.ratios import LEAST_LAUNCHES
-from ci_bench.judge.times.sequential import Counts, Rule, Ruling
+from ci_bench.judge.times.sequential import Counts, Ruling, SequentialRule
 from ci_bench.judge.times.suspicion import Suspicion
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import Verdict
@@ -28,7 +28,7 @@ PEAKS = 5
 """Launches that a larger peak of memory has to show in before measuring ends (docs/internals/adr/0088)."""
 
 
-def next_look(launches_done: int, rule: Rule) -> int:
+def next_look(launches_done: int, rule: SequentialRule) -> int:
     """Return the number of launches after which to ask `still_open` again.
 
     0 if no more are needed.
@@ -43,7 +43,7 @@ def still_open(
     policy: Policy,
     calibration: Calibration | None,
     launches_done: int,
-    rule: Rule,
+    rule: SequentialRule,
     now: datetime | str | None = None,
 ) -> Mapping[str, OpenCase]:
     """The cases that need more launches after `launches_done` of them, by id, with their open metrics.
@@ -87,12 +87,12 @@ def _are_different(base: Mapping[str, Fact], head: Mapping[str, Fact], policy: P
     return any(base.get(name) != head.get(name) for name in {*base, *head} - {*policy.compare_across})
 
 
-def _launches_for_the_worse(turns: Turns, ruling: Ruling, launches_done: int) -> Counts:
+def _launches_for_the_worse(turns: JudgedTurns, ruling: Ruling, launches_done: int) -> Counts:
     """Return how many more launches each open line needs to call a change for the worse.
 
     0 for lines that do not look worse.
 
-    That is the next look, or the first from `Rule.cold_launches` on where past runs did not teach how noisy it is.
+    That is the next look, or the first from `SequentialRule.cold_launches` on where past runs did not teach how noisy it is.
     """
     looks = np.array(turns.rule.looks)
     least = np.where(turns.measured, 1, turns.rule.cold_launches)

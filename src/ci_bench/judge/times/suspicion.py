@@ -43,7 +43,7 @@ They are a standard deviation as a share of the time, and a multiple of base's.
 """
 
 
-class Source(IntEnum):
+class NoiseSource(IntEnum):
     """Source of a metric's samples, which decides how far launches of unchanged code differ."""
 
     TURNS = 0
@@ -63,9 +63,9 @@ class Prior:
 
 
 PRIORS = {
-    Source.TURNS: Prior(spread=0.03, freedom=4.0),
-    Source.RUNS: Prior(spread=0.06, freedom=4.0),
-    Source.COMPILATION: Prior(spread=0.06, freedom=6.0),
+    NoiseSource.TURNS: Prior(spread=0.03, freedom=4.0),
+    NoiseSource.RUNS: Prior(spread=0.06, freedom=4.0),
+    NoiseSource.COMPILATION: Prior(spread=0.06, freedom=6.0),
 }
 """Estimates, not measurements: `python -m benchmarks.launch_spread` compares them with a machine.
 
@@ -87,7 +87,7 @@ class Suspicion(IntEnum):
 class Undecided:
     """Log-ratios of launches [..., cases, launches] (NaN for none), what is known of them, what decides; all else [..., cases].
 
-    `tau` is the smallest change that counts, `source` a `Source`, `within` the spread inside a launch (NaN if unknown),
+    `tau` is the smallest change that counts, `source` a `NoiseSource`, `within` the spread inside a launch (NaN if unknown),
     `excursions` the share of launches that stray (`Learned.excursions`); where more do today (`Ruling.excursions`), those count.
     """
 
@@ -122,7 +122,7 @@ def suspicions(cases: Undecided, ruling: Ruling) -> Counts:
     chance = ALPHA / np.maximum(cases.gating.sum(axis=-1, keepdims=True), 1)
     limit = quantile(1 - chance, freedom) * error
     recurs = _recurs(cases, np.fmax(cases.excursions, ruling.excursions), evidence, chance)
-    repeated = (cases.source != Source.COMPILATION) | (evidence[0] > 1)
+    repeated = (cases.source != NoiseSource.COMPILATION) | (evidence[0] > 1)
     suspected = asked & repeated & (((mean > limit) & recurs) | (~ruling.calibrated & _are_distant(cases, evidence, chance)))
     possible = asked & (mean > POSSIBLE_ERRORS * error)
     return np.where(suspected, Suspicion.SUSPECTED, np.where(possible, Suspicion.POSSIBLE, Suspicion.NONE)).astype(np.intp)
@@ -169,12 +169,12 @@ def _correlation(one: Floats, two: Floats, count: Counts) -> Floats:
     return np.asarray(product / np.sqrt(squares), dtype=np.float64)
 
 
-def suspicion_of_one(log_ratio: float, tau: float, source: Source, *, gating: int) -> Suspicion:
+def suspicion_of_one(log_ratio: float, tau: float, source: NoiseSource, *, gating: int) -> Suspicion:
     """The same for one launch on either side of two runs, of which nothing is known but the prior of either."""
     prior = PRIORS[source]
     error = prior.spread * np.sqrt(2.0)
     limit = float(quantile(1 - ALPHA / max(1, gating), np.asarray(prior.freedom)) * error)
-    if log_ratio > tau + limit and source is not Source.COMPILATION:
+    if log_ratio > tau + limit and source is not NoiseSource.COMPILATION:
         return Suspicion.SUSPECTED
     return Suspicion.POSSIBLE if log_ratio > tau + POSSIBLE_ERRORS * error else Suspicion.NONE
 
@@ -204,7 +204,7 @@ def _evidence(cases: Undecided, ruling: Ruling) -> tuple[Counts, Floats, Floats,
 
 def _prior(cases: Undecided) -> tuple[Floats, Floats]:
     """The prior of each case; a case that scatters more inside its launches than that is believed to do so between them."""
-    kinds = [PRIORS[source] for source in Source]
+    kinds = [PRIORS[source] for source in NoiseSource]
     spread = np.array([prior.spread for prior in kinds])[cases.source]
     inside = np.nanmax(np.where(np.isfinite(cases.within), cases.within, 0.0), axis=-1, initial=0.0)
     return np.maximum(spread, inside), np.array([prior.freedom for prior in kinds])[cases.source]

@@ -126,7 +126,7 @@ MOST_POINTS = 800
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class TrendStep:
     """A change of level: its first place that is off the old level, and how strong it is.
 
     Of a drift, `until` is the first place of the new level, `score` the evidence that it is a slope and no steps, and `levels`
@@ -149,7 +149,7 @@ def threshold(points: int) -> float:
     return float(np.interp(math.log(points), np.log(_POINTS), _THRESHOLDS)) if points >= LEAST else math.inf
 
 
-def find_steps(values: Floats, *, least: float) -> tuple[Step, ...]:
+def find_steps(values: Floats, *, least: float) -> tuple[TrendStep, ...]:
     """The steps of one series [points], in order: stretches are split until no step counts, or none is as large as `least`.
 
     `values` are finite. Steps that only stood out next to a larger one, found later, are withdrawn.
@@ -171,7 +171,7 @@ def _overlapping(points: int) -> list[tuple[int, int]]:
     return [(max(0, start), min(points, max(0, start) + MOST_POINTS)) for start in starts]
 
 
-def _confirmed(values: Floats, places: Sequence[int], least: float) -> tuple[Step, ...]:
+def _confirmed(values: Floats, places: Sequence[int], least: float) -> tuple[TrendStep, ...]:
     """Each step once more, between its neighbours, where it may turn out to be elsewhere; the first that fails goes first.
 
     One that turns out to be where the next one is was that one.
@@ -191,7 +191,7 @@ def _confirmed(values: Floats, places: Sequence[int], least: float) -> tuple[Ste
     return ()
 
 
-def _step(values: Floats, start: int, stop: int, least: float, *, about: int | None = None) -> Step | None:
+def _step(values: Floats, start: int, stop: int, least: float, *, about: int | None = None) -> TrendStep | None:
     """The strongest step of a stretch, if it counts; of a long one, what lies around `about`."""
     if about is not None:
         start, stop = max(start, about - MOST_POINTS // 2), min(stop, about + MOST_POINTS // 2)
@@ -205,7 +205,7 @@ def _step(values: Floats, start: int, stop: int, least: float, *, about: int | N
         return None
     if not (_keeps(right, left) and _keeps(left, right)):
         return None
-    return Step(place=place, score=float(found.score[0]))
+    return TrendStep(place=place, score=float(found.score[0]))
 
 
 def _keeps(part: Floats, other: Floats) -> bool:
@@ -217,7 +217,7 @@ def _keeps(part: Floats, other: Floats) -> bool:
     return len(part) > EDGE or bool(np.all(np.abs(part - own) < np.abs(part - across)))
 
 
-def with_drifts(values: Floats, steps: Sequence[Step], *, least: float) -> tuple[Step, ...]:
+def with_drifts(values: Floats, steps: Sequence[TrendStep], *, least: float) -> tuple[TrendStep, ...]:
     """The steps of one series, those that a slope explains clearly better put together to one drift; and drifts between them.
 
     Neighbouring steps to one side are tried together, as many of them as possible first. A drift over most of a stretch shows no
@@ -225,7 +225,7 @@ def with_drifts(values: Floats, steps: Sequence[Step], *, least: float) -> tuple
     """
     ends = [0, *(step.place for step in steps), len(values)]
     levels = [float(np.median(values[start:stop])) for start, stop in pairwise(ends) if stop > start]
-    kept: list[Step] = []
+    kept: list[TrendStep] = []
     first = 0
     while first < len(steps):
         rises = levels[first + 1] > levels[first]
@@ -241,7 +241,7 @@ def with_drifts(values: Floats, steps: Sequence[Step], *, least: float) -> tuple
     return tuple(sorted([*kept, *more], key=lambda step: step.place))
 
 
-def _drift(values: Floats, ends: Sequence[int]) -> Step | None:
+def _drift(values: Floats, ends: Sequence[int]) -> TrendStep | None:
     """Return the drift that replaces the steps between `ends`, if it fits them clearly better."""
     start, stop = max(ends[0], ends[1] - MOST_POINTS // 2), min(ends[-1], ends[-2] + MOST_POINTS // 2)
     if len(ends) == 2:  # noqa: PLR2004 - no step is between them
@@ -255,7 +255,7 @@ def _drift(values: Floats, ends: Sequence[int]) -> Step | None:
     score = evidence_for(ramp, stretch, [place - start for place in ends[1:-1]], independent=independent)
     if not score > EVIDENCE:
         return None
-    return Step(place=start + ramp.start + 1, score=score, until=start + ramp.stop, levels=(ramp.before, ramp.after))
+    return TrendStep(place=start + ramp.start + 1, score=score, until=start + ramp.stop, levels=(ramp.before, ramp.after))
 
 
 RECENT = 100
@@ -351,7 +351,7 @@ def _flats(changes: Sequence[tuple[int, int | None]], points: int) -> list[tuple
     return [(start, stop) for start, stop in zip(starts, [*(place for place, _ in changes), points], strict=True) if stop > start]
 
 
-def _levels(table: Floats, steps: Sequence[Step], flats: Sequence[tuple[int, int]], *, ratios: bool) -> list[float]:
+def _levels(table: Floats, steps: Sequence[TrendStep], flats: Sequence[tuple[int, int]], *, ratios: bool) -> list[float]:
     """The median of each stretch; of one at the end of a drift with too few runs for that, what was fitted."""
     levels = [float(np.median(table[start:stop])) for start, stop in flats]
     for index, step in enumerate(steps):

@@ -38,7 +38,7 @@ class _Taken(NamedTuple):
     median: float
 
 
-class _Found(NamedTuple):
+class _FoundSamples(NamedTuple):
     """The judge's findings for a case, the first for each metric and arm, in order of the case."""
 
     pairs: dict[tuple[str, str], Pair]
@@ -61,8 +61,8 @@ def sample_charts(case: CaseComparison, sides: Sides, *, most: int) -> tuple[Sam
     return tuple(_chart(found, name, sides, most) for name in ordered if not name.startswith(COMPILATION))
 
 
-def _found(case: CaseComparison) -> _Found:
-    found = _Found({}, {})
+def _found(case: CaseComparison) -> _FoundSamples:
+    found = _FoundSamples({}, {})
     for pair in case.pairs:
         found.pairs.setdefault((pair.metric, pair.arm), pair)
     for speedup in case.speedups:
@@ -74,7 +74,7 @@ def _size(launch: Launch) -> int:
     return len(launch.values)
 
 
-def _chart(judged: _Found, name: str, sides: Sides, most: int) -> SampleChart:
+def _chart(judged: _FoundSamples, name: str, sides: Sides, most: int) -> SampleChart:
     found = [(side, row, metric) for side, row in sides for metric in row.metrics if metric.name == name]
     starts = _starts(metric for _, _, metric in found)
     every = [_taken(metric, starts, _doubts(row)) for _, row, metric in found]
@@ -192,7 +192,7 @@ def _drawn(column: tuple[_Value, ...], places: Sequence[int]) -> tuple[_Value, .
     return column if len(places) == len(column) else tuple([column[place] for place in places])
 
 
-def _with_intervals(drawn: Sequence[SampleSeries], judged: _Found, metric: str, better: str) -> tuple[SampleSeries, ...]:
+def _with_intervals(drawn: Sequence[SampleSeries], judged: _FoundSamples, metric: str, better: str) -> tuple[SampleSeries, ...]:
     """The judged interval, as a range in which the median lies: of head around base's, else of an arm around the reference's."""
     named = {one.label: one for one in drawn}
     series = []

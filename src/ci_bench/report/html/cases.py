@@ -17,7 +17,7 @@ from ci_bench.report import columns, words
 from ci_bench.report.case_columns import MAIN
 from ci_bench.report.causes import reproducing
 from ci_bench.report.charts.samples import Sides
-from ci_bench.report.columns import Columns, Kind, of_one_case
+from ci_bench.report.columns import ColumnKind, Columns, of_one_case
 from ci_bench.report.html.icicles import icicle
 from ci_bench.report.html.markup import Child, Html, join, lines, tag
 from ci_bench.report.html.tables import drawer, drawn, fact, folded, identifier, scrolling, table, titled, word
@@ -63,7 +63,7 @@ def _row(row: Row, anchor: str) -> Html:
     cells = []
     for column in MAIN:
         shown = drawer(column)(row)
-        content = tag("a", shown, href=f"#{anchor}") if column.kind is Kind.ID else shown
+        content = tag("a", shown, href=f"#{anchor}") if column.kind is ColumnKind.ID else shown
         key = column.key(row) if column.key else None
         cells.append(
             tag(

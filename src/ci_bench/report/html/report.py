@@ -6,7 +6,7 @@ Owns the order of the parts. Every text goes through `markup.tag`, every figure 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ci_bench.records.comparison import BaselineMode, CaseComparison, Comparison, Finding, Side
+from ci_bench.records.comparison import BaselineMode, CaseComparison, ComparedSide, Comparison, Finding
 from ci_bench.records.config import Severity
 from ci_bench.report import columns
 from ci_bench.report.averages import averages
@@ -178,11 +178,11 @@ def _run(comparison: Comparison) -> Html | None:
     """Which commits, when, how."""
     sides = {"base": comparison.base, "head": comparison.head}
     rows = ((name, *_side(side)) for name, side in sides.items() if side is not None)
-    headers = ("Side", "Commit", "Branch", "Chosen by", "Started (UTC)", "Device", "State")
+    headers = ("ComparedSide", "Commit", "Branch", "Chosen by", "Started (UTC)", "Device", "State")
     return join((tag("h2", "Runs"), tag("p", f"How: {_MODES[comparison.mode]}."), table("Runs", headers, rows)))
 
 
-def _side(side: Side) -> tuple[str, ...]:
+def _side(side: ComparedSide) -> tuple[str, ...]:
     source, run = side.source, side.run
     commit = f"{source.commit or UNKNOWN}{' and uncommitted changes' if source.dirty else ''}"
     chosen = source.chosen_by or UNKNOWN

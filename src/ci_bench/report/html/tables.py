@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from ci_bench.records.results import Fact
 from ci_bench.report import columns
-from ci_bench.report.columns import Column, Columns, Kind
+from ci_bench.report.columns import Column, ColumnKind, Columns
 from ci_bench.report.html.markup import Child, Html, join, table_row, tag
 from ci_bench.report.text import UNKNOWN
 
@@ -43,7 +43,7 @@ def drawer(column: Column[T]) -> Callable[[T], Child]:
     """Return a function that draws a column's cells: the text, with the note under it."""
     form, form_of_note = _FORMS[column.kind], _FORMS[column.note_kind]
     text, mood, note = column.text, column.mood, column.note
-    coloured = column.kind is Kind.WORDS
+    coloured = column.kind is ColumnKind.WORDS
 
     def draw(item: T) -> Child:
         words = text(item)
@@ -79,12 +79,12 @@ def identifier(text: str) -> Html:
     return tag("span", text, class_="id")
 
 
-_FORMS: dict[Kind, Callable[[str], Child]] = {
-    Kind.WORDS: str,
-    Kind.FIGURES: figure,
-    Kind.NAME: identifier,
-    Kind.ID: identifier,
-    Kind.PROSE: str,
+_FORMS: dict[ColumnKind, Callable[[str], Child]] = {
+    ColumnKind.WORDS: str,
+    ColumnKind.FIGURES: figure,
+    ColumnKind.NAME: identifier,
+    ColumnKind.ID: identifier,
+    ColumnKind.PROSE: str,
 }
 
 

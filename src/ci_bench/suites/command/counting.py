@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ci_bench.suites.command import INSTRUCTIONS
 from ci_bench.suites.command.options import Counting
-from ci_bench.suites.command.process import Place, run
+from ci_bench.suites.command.process import CommandPlace, run
 from ci_bench.suites.contract import NotMeasured
 
 RUNS = 2
@@ -45,7 +45,7 @@ class Count:
     tool: Counting
 
 
-def count(argv: Sequence[str], place: Place, *, asked: Counting, timeout_s: float, exit_codes: Sequence[int]) -> Count:
+def count(argv: Sequence[str], place: CommandPlace, *, asked: Counting, timeout_s: float, exit_codes: Sequence[int]) -> Count:
     """Count a command's instructions in two runs, and return the lower count.
 
     The first requested tool that works here counts.
@@ -74,11 +74,11 @@ def count(argv: Sequence[str], place: Place, *, asked: Counting, timeout_s: floa
 class _Counter:
     """A tool: why it cannot count here (empty if it can), and the instructions of one run."""
 
-    lacking: Callable[[Place], str]
-    count: Callable[[Sequence[str], Place, float, Sequence[int]], int]
+    lacking: Callable[[CommandPlace], str]
+    count: Callable[[Sequence[str], CommandPlace, float, Sequence[int]], int]
 
 
-def _lacks_perf(place: Place) -> str:
+def _lacks_perf(place: CommandPlace) -> str:
     """Return why perf cannot count, empty if it can. The command succeeds either way."""
     if not _found("perf", place):
         return "it is not installed"
@@ -98,7 +98,7 @@ def _lacks_perf(place: Place) -> str:
     return ""
 
 
-def _by_perf(argv: Sequence[str], place: Place, timeout_s: float, exit_codes: Sequence[int]) -> int:
+def _by_perf(argv: Sequence[str], place: CommandPlace, timeout_s: float, exit_codes: Sequence[int]) -> int:
     told = place.folder / "perf"
     told.unlink(missing_ok=True)
     _run(Counting.PERF, [*_perf(told), *argv], place, timeout_s, exit_codes)
@@ -126,11 +126,11 @@ def read_perf(text: str) -> int:
     return sum(numbers)
 
 
-def _lacks_valgrind(place: Place) -> str:
+def _lacks_valgrind(place: CommandPlace) -> str:
     return "" if _found("valgrind", place) else "valgrind is not installed"
 
 
-def _by_callgrind(argv: Sequence[str], place: Place, timeout_s: float, exit_codes: Sequence[int]) -> int:
+def _by_callgrind(argv: Sequence[str], place: CommandPlace, timeout_s: float, exit_codes: Sequence[int]) -> int:
     folder = place.folder / "callgrind"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -154,11 +154,11 @@ def read_callgrind(text: str) -> int:
     return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("totals: "))
 
 
-def _found(program: str, place: Place) -> bool:
+def _found(program: str, place: CommandPlace) -> bool:
     return shutil.which(program, path=place.environ.get("PATH")) is not None
 
 
-def _run(tool: Counting, argv: Sequence[str], place: Place, timeout_s: float, exit_codes: Sequence[int]) -> None:
+def _run(tool: Counting, argv: Sequence[str], place: CommandPlace, timeout_s: float, exit_codes: Sequence[int]) -> None:
     """Run the command under a tool. Python's hashes stay the same unless the entry sets them."""
     quiet = replace(place, environ={"PYTHONHASHSEED": "0", **place.environ})
     try:

@@ -30,7 +30,7 @@ WATCH_EVERY_S = 0.02
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ended:
+class EndedProcesses:
     """A run that succeeded: its seconds, and the processes that it left running, by name.
 
     `worked_s` is the CPU time that the leftovers used in the `watched_s` after the run, before they were ended.
@@ -105,7 +105,7 @@ def printable(name: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
-def leftovers_check(arm: str, runs: Iterable[Ended]) -> Check | None:
+def leftovers_check(arm: str, runs: Iterable[EndedProcesses]) -> Check | None:
     """Judge the leftovers of watched runs of one arm; `None` without leftovers."""
     worst = max((run for run in runs if run.left), key=lambda run: run.worked_s, default=None)
     if worst is None:

@@ -21,7 +21,7 @@ Command = str | tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rule:
+class SelectionRule:
     """Treatment of the series whose name `match` fits.
 
     They are not used, called `name`, or read in another unit or direction.
@@ -76,7 +76,7 @@ class Counting(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
+class CommandOptions:
     """One entry.
 
     Without `format` the suite measures the command itself, its wall time and its peak of memory.
@@ -100,12 +100,12 @@ class Options:
     output: str | None = None
     format: str | None = None
     losses: Losses | None = None
-    metrics: tuple[Rule, ...] = ()
+    metrics: tuple[SelectionRule, ...] = ()
     exit_codes: tuple[int, ...] = (0,)
     instructions: Counting = Counting.NEVER
 
 
-def parse(values: Mapping[str, Any]) -> Options:
+def parse(values: Mapping[str, Any]) -> CommandOptions:
     """Options from one entry of the configuration, validated by its schema, or from a case's parameters.
 
     Raises:
@@ -132,7 +132,7 @@ def parse(values: Mapping[str, Any]) -> Options:
             "instructions",
             "instructions are counted only of commands that are timed directly; write an entry without format",
         )
-    return Options(
+    return CommandOptions(
         instructions=counting,
         arms=commands,
         reference=reference,
@@ -199,9 +199,9 @@ def _losses(values: Mapping[str, Any]) -> Losses:
     )
 
 
-def _rule(values: Mapping[str, Any]) -> Rule:
+def _rule(values: Mapping[str, Any]) -> SelectionRule:
     better = values.get("better")
-    return Rule(**{**values, "better": None if better is None else Better(better)})
+    return SelectionRule(**{**values, "better": None if better is None else Better(better)})
 
 
 def _complain(name: str, option: str, why: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from ci_bench.formats import catalogue, training_events, training_log
 from ci_bench.formats.series import Reading, Unreadable
 from ci_bench.suites.command.options import OUTPUT_VARIABLE, PLACE, STDOUT, Losses
-from ci_bench.suites.command.process import Place, show_tail
+from ci_bench.suites.command.process import CommandPlace, show_tail
 from ci_bench.suites.command.selecting import BadOutput
 
 MOST_FILES = 100
@@ -27,7 +27,7 @@ class Output:
 
     named: str | None
     own: Path
-    place: Place
+    place: CommandPlace
     before: dict[Path, _Stamp] = field(default_factory=dict)
 
     def remember(self) -> None:

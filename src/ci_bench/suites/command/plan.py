@@ -10,7 +10,7 @@ from typing import Any
 
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
-from ci_bench.suites.command.options import Options, parse
+from ci_bench.suites.command.options import CommandOptions, parse
 from ci_bench.suites.contract import Stage, StageKind, Suite
 from ci_bench.suites.shared.planning.own_code import of_commands
 
@@ -56,7 +56,7 @@ class CommandSuite(Suite):
         return (*peaks, Stage(kind=StageKind.TIME, arms=case.arms, launches=None))
 
 
-def _due(options: Options) -> Due:
+def _due(options: CommandOptions) -> Due:
     if options.losses is not None:
         return Due(times=(STEP_TIME.name,), parity=True)
     return Due(times=(STEP_TIME.name,)) if options.format is None else Due()

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ci_bench.records.results import Status
-from ci_bench.suites.command.leftovers import Ended, printable, watch
+from ci_bench.suites.command.leftovers import EndedProcesses, printable, watch
 from ci_bench.suites.command.options import Command
 from ci_bench.suites.contract import NotMeasured
 
@@ -62,7 +62,7 @@ class CommandLate(CommandFailed):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class CommandPlace:
     """Folders for a command and its output: `folder` is private to the case."""
 
     cwd: Path
@@ -87,13 +87,13 @@ def arguments(command: Command) -> tuple[str, ...]:
 
 def run(
     argv: Sequence[str],
-    place: Place,
+    place: CommandPlace,
     *,
     timeout_s: float,
     exit_codes: Sequence[int],
     stamps: list[float] | None = None,
     watch_s: float = 0.0,
-) -> Ended:
+) -> EndedProcesses:
     """Run a program to its end. Standard input is empty.
 
     `stamps` is filled with when each newline or carriage return of standard output came, in seconds
@@ -131,18 +131,18 @@ def run(
         kind = CommandLate if guard.late else CommandFailed
         raise kind(f"{_shown(argv)} {why}" + (f": {cause}" if cause else ""))
     names = tuple(dict.fromkeys((*watched.names, *left)))
-    return Ended(seconds=seconds, left=names, worked_s=watched.worked_s, watched_s=watched.watched_s)
+    return EndedProcesses(seconds=seconds, left=names, worked_s=watched.worked_s, watched_s=watched.watched_s)
 
 
 def peak_bytes(
     argv: Sequence[str],
-    place: Place,
+    place: CommandPlace,
     *,
     timeout_s: float,
     exit_codes: Sequence[int],
     stamps: list[float] | None = None,
     watch_s: float = 0.0,
-) -> tuple[int, Ended]:
+) -> tuple[int, EndedProcesses]:
     """Run a program, and return the peak of resident memory of its largest process (wait4(2), ru_maxrss).
 
     A child starts with the peak of the process that forked it. So a small interpreter runs in
@@ -158,7 +158,7 @@ def peak_bytes(
     return int(told.read_text()), ended
 
 
-def _start(argv: Sequence[str], place: Place, *, piped: bool) -> subprocess.Popen[bytes]:
+def _start(argv: Sequence[str], place: CommandPlace, *, piped: bool) -> subprocess.Popen[bytes]:
     if not place.cwd.is_dir():
         raise CommandFailed(f"the folder {place.cwd} of its `cwd` does not exist on this side")
     try:
@@ -291,7 +291,7 @@ class _Stamper(threading.Thread):
             self._pipe.close()
 
 
-def show_tail(place: Place) -> None:
+def show_tail(place: CommandPlace) -> None:
     """Write the end of the last run's output to the worker's log."""
     for name, file in (("stdout", place.stdout), ("stderr", place.stderr)):
         if text := _end_of(file):

@@ -15,11 +15,11 @@ from ci_bench.records.metrics import PEAK_RSS, STEP_TIME
 from ci_bench.records.results import Case, Check, Fact, Lane, Launch, Metric, Outcome, Role
 from ci_bench.suites.command import INSTRUCTIONS, training
 from ci_bench.suites.command.counting import Count, NotCounted, count
-from ci_bench.suites.command.leftovers import WATCH_S, Ended, leftovers_check
-from ci_bench.suites.command.options import OUTPUT_VARIABLE, PLACE, STDOUT, Counting, Losses, Options, parse
+from ci_bench.suites.command.leftovers import WATCH_S, EndedProcesses, leftovers_check
+from ci_bench.suites.command.options import OUTPUT_VARIABLE, PLACE, STDOUT, CommandOptions, Counting, Losses, parse
 from ci_bench.suites.command.outputs import Output, find_losses, read_losses, read_output
-from ci_bench.suites.command.process import Place, arguments, peak_bytes, run
-from ci_bench.suites.command.selecting import BadOutput, Selection, select
+from ci_bench.suites.command.process import CommandPlace, arguments, peak_bytes, run
+from ci_bench.suites.command.selecting import BadOutput, SeriesSelection, select
 from ci_bench.suites.contract import Compiler, Context, Evidence, Mark, Part, Program
 
 THREADS_VARIABLE = "OMP_NUM_THREADS"
@@ -52,10 +52,10 @@ class _Training:
 class CommandWorkload:
     """One command in each arm."""
 
-    def __init__(self, options: Options, context: Context) -> None:
+    def __init__(self, options: CommandOptions, context: Context) -> None:
         """Nothing runs yet."""
         self._options, self._context = options, context
-        self._watched: dict[str, list[Ended]] = {}
+        self._watched: dict[str, list[EndedProcesses]] = {}
 
     def prepare(self) -> None:
         """Do nothing: `setup` installs the needs of a command."""
@@ -71,10 +71,10 @@ class CommandWorkload:
             return Evidence()
         reference, *candidates = arms
         runs = [
-            (reference, training.Kind(role=Role.REFERENCE), {}),
-            *((arm, training.Kind(role=Role.CANDIDATE), {}) for arm in candidates),
+            (reference, training.TraceKind(role=Role.REFERENCE), {}),
+            *((arm, training.TraceKind(role=Role.CANDIDATE), {}) for arm in candidates),
             *(
-                (reference, training.Kind(role=Role.PERTURBED, start=f"rounding_{number}", index=number), environ)
+                (reference, training.TraceKind(role=Role.PERTURBED, start=f"rounding_{number}", index=number), environ)
                 for number, environ in enumerate(losses.environments(self._context.device), 1)
             ),
         ]
@@ -111,7 +111,7 @@ class CommandWorkload:
             if check := leftovers_check(arm, runs):
                 yield check
 
-    def _keep(self, arm: str, ended: Ended) -> None:
+    def _keep(self, arm: str, ended: EndedProcesses) -> None:
         self._watched.setdefault(arm, []).append(ended)
 
     def _in_fair_order(self, arms: tuple[str, ...]) -> tuple[str, ...]:
@@ -157,7 +157,7 @@ class CommandWorkload:
         taken = Launch(launch=self._context.launch, values=(float(peak),))
         return PEAK_RSS.of(arm, taken, lane=Lane.COUNTERS)
 
-    def _read(self, arm: str, form: str) -> Selection:
+    def _read(self, arm: str, form: str) -> SeriesSelection:
         options, place, own = self._options, self._place(arm), self._own_file(arm)
         argv = _with_output(arguments(options.arms[arm]), own)
         output = Output(named=options.output, own=own, place=place)
@@ -184,7 +184,7 @@ class CommandWorkload:
             self._context.progress(arm, 1, 1)
             if arm == self._options.reference:
                 facts = dict(training.facts(ranks, times))
-                again = training.Kind(role=Role.PERTURBED, start=f"again_{launch}", index=FIRST_REPEAT + launch)
+                again = training.TraceKind(role=Role.PERTURBED, start=f"again_{launch}", index=FIRST_REPEAT + launch)
                 traces = [training.trace_of(trained.log, arm, again)]
         kept = training.evidence(traces, candidates=()) if launch < training.MOST_REPEATS else None
         return Evidence(metrics=tuple(metrics), checks=tuple(self._leftovers()), parity=kept, facts=facts)
@@ -209,7 +209,7 @@ class CommandWorkload:
         position = list(self._options.arms).index(arm)
         return self._context.scratch / f"output-{position}"
 
-    def _place(self, arm: str) -> Place:
+    def _place(self, arm: str) -> CommandPlace:
         threads = self._context.threads
         environ = {
             **_rendezvous(),
@@ -219,7 +219,7 @@ class CommandWorkload:
             **self._options.env,
             OUTPUT_VARIABLE: str(self._own_file(arm)),
         }
-        return Place(cwd=Path.cwd() / self._options.cwd, environ=environ, folder=self._context.scratch)
+        return CommandPlace(cwd=Path.cwd() / self._options.cwd, environ=environ, folder=self._context.scratch)
 
 
 class TimedCommand:
@@ -229,7 +229,7 @@ class TimedCommand:
     parts: tuple[Part, ...] = ()
     compiler = Compiler.NONE
 
-    def __init__(self, arm: str, options: Options, place: Place) -> None:
+    def __init__(self, arm: str, options: CommandOptions, place: CommandPlace) -> None:
         """The clock is the engine's: a step is the whole run, with the start of the process and its end."""
         self._arm, self._options, self._place = arm, options, place
         self._argv = _with_output(arguments(options.arms[arm]), Path(place.environ[OUTPUT_VARIABLE]))
@@ -241,7 +241,7 @@ class TimedCommand:
         self._leaves |= bool(self._run().left)
         self._runs += 1
 
-    def _run(self, *, watch_s: float = 0.0) -> Ended:
+    def _run(self, *, watch_s: float = 0.0) -> EndedProcesses:
         timeout_s, codes = self._options.timeout_s, self._options.exit_codes
         return run(self._argv, self._place, timeout_s=timeout_s, exit_codes=codes, watch_s=watch_s)
 
@@ -280,7 +280,7 @@ def _with_output(argv: Sequence[str], own: Path) -> tuple[str, ...]:
     return tuple(argument.replace(PLACE, str(own)) for argument in argv)
 
 
-def _checks(arm: str, selection: Selection) -> tuple[Check, ...]:
+def _checks(arm: str, selection: SeriesSelection) -> tuple[Check, ...]:
     """Report if a benchmark went wrong, and list the series without a direction."""
     skipped = f"; skipped: {_listed([one.benchmark for one in selection.skipped])}" if selection.skipped else ""
     if selection.failed:
@@ -300,7 +300,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(name[:200] for name in names[:SHOWN]) + more
 
 
-def _facts(selections: Sequence[Selection]) -> dict[str, Fact]:
+def _facts(selections: Sequence[SeriesSelection]) -> dict[str, Fact]:
     """The tools' own names of metrics that had to be renamed, as far as there is room, and the tool."""
     facts: dict[str, Fact] = {}
     for selection in selections:

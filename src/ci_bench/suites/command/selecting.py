@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from ci_bench.formats.importing import LONGEST_TITLE, metric_name, metric_of
 from ci_bench.formats.series import Absent, Reading, Series, Unreadable
 from ci_bench.records.results import Better, Metric
-from ci_bench.suites.command.options import Rule
+from ci_bench.suites.command.options import SelectionRule
 from ci_bench.suites.contract import NotMeasured
 
 SHOWN = 8
@@ -25,7 +25,7 @@ class BadOutput(NotMeasured):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Selection:
+class SeriesSelection:
     """The used part of a reading: `metrics` of one arm and launch, and the tool's own name of each.
 
     `undirected` are names of series that are left out because their better direction is unknown.
@@ -49,7 +49,7 @@ class _Picked:
     undirected: list[str] = field(default_factory=list)
 
 
-def select(reading: Reading, rules: Sequence[Rule], *, arm: str, launch: int) -> Selection:
+def select(reading: Reading, rules: Sequence[SelectionRule], *, arm: str, launch: int) -> SeriesSelection:
     """Apply the first rule that fits a series.
 
     Without a rule, series with a direction that are not derived are used.
@@ -68,7 +68,7 @@ def select(reading: Reading, rules: Sequence[Rule], *, arm: str, launch: int) ->
             raise BadOutput(f"metrics[{position}].match: {rule.match!r} matches nothing; the output has {_listed(reading)}")
     if not picked.metrics and not failed:
         raise BadOutput(_nothing_left(reading, picked))
-    return Selection(
+    return SeriesSelection(
         metrics=tuple(picked.metrics.values()),
         names=picked.names,
         tool=reading.tool,
@@ -78,7 +78,7 @@ def select(reading: Reading, rules: Sequence[Rule], *, arm: str, launch: int) ->
     )
 
 
-def _pick(series: Series, rules: Sequence[Rule], picked: _Picked, *, arm: str, launch: int) -> None:
+def _pick(series: Series, rules: Sequence[SelectionRule], picked: _Picked, *, arm: str, launch: int) -> None:
     position = _first_fitting(rules, series.label)
     rule = rules[position] if position is not None else None
     if position is not None:
@@ -113,7 +113,7 @@ def _title(name: str, series: Series) -> str:
     return "" if series.label == name else series.label[:LONGEST_TITLE]
 
 
-def _not_ignored(absent: Sequence[Absent], rules: Sequence[Rule], used: set[int]) -> tuple[Absent, ...]:
+def _not_ignored(absent: Sequence[Absent], rules: Sequence[SelectionRule], used: set[int]) -> tuple[Absent, ...]:
     kept = []
     for one in absent:
         position = _first_fitting(rules, one.benchmark)
@@ -123,7 +123,7 @@ def _not_ignored(absent: Sequence[Absent], rules: Sequence[Rule], used: set[int]
     return tuple(kept)
 
 
-def _first_fitting(rules: Sequence[Rule], label: str) -> int | None:
+def _first_fitting(rules: Sequence[SelectionRule], label: str) -> int | None:
     return next((position for position, rule in enumerate(rules) if _fits(rule.match, label)), None)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ci_bench.formats.training_log import Log, Record
+from ci_bench.formats.training_log import Log, LogRecord
 from ci_bench.records.metrics import PEAK_ALLOCATED, STEP_TIME
 from ci_bench.records.results import (
     MISSING,
@@ -43,11 +43,11 @@ MOST_NAMED = 16
 """Ranks that get separate facts."""
 AS_IT_IS, OWN_DATA = "as_it_is", "own"
 
-Ranks = Sequence[Sequence[Record]]
+Ranks = Sequence[Sequence[LogRecord]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kind:
+class TraceKind:
     """The purpose of a run, and the circumstances (`start`) in which it ran."""
 
     role: Role
@@ -70,7 +70,7 @@ def evidence(traces: Sequence[Trace], *, candidates: Sequence[str]) -> ParityEvi
     )
 
 
-def trace_of(log: Log, arm: str, kind: Kind) -> Trace:
+def trace_of(log: Log, arm: str, kind: TraceKind) -> Trace:
     """Loss and gradient norm of each step: the mean over ranks, and each rank's own if several.
 
     A norm is that of the first rank. Steps without one are marked holes.

@@ -23,10 +23,10 @@ from torch import Tensor
 
 from ci_bench.records.results import Outcome
 from ci_bench.suites.contract import Computed
-from ci_bench.suites.fastrnns.initial_state import Given, draw
+from ci_bench.suites.fastrnns.initial_state import GivenState, draw
 from ci_bench.suites.fastrnns.networks import Network, build_network
-from ci_bench.suites.fastrnns.options import Dtype, Job
-from ci_bench.suites.fastrnns.reference import GRADIENT, Observed, Reference, observe, plain_lstm, plain_network
+from ci_bench.suites.fastrnns.options import Dtype, FastrnnsJob
+from ci_bench.suites.fastrnns.reference import GRADIENT, Observed, ReferenceNetwork, observe, plain_lstm, plain_network
 from ci_bench.suites.shared.worker.digests import digest, digests
 from ci_bench.suites.shared.worker.numerics import agree, jolt_of, shaken
 
@@ -42,7 +42,7 @@ SHAKES = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Expected:
+class ExpectedValues:
     """Expected values of an arm: exact ones, and the reference's in the case's number format."""
 
     exact: Observed
@@ -52,36 +52,36 @@ class Expected:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class AgreementVerdict:
     """The answer, and the values behind it."""
 
     outcome: Outcome
     detail: str
 
 
-def expect(job: Job, given: Given, reference: Reference) -> Expected:
+def expect(job: FastrnnsJob, given: GivenState, reference: ReferenceNetwork) -> ExpectedValues:
     """The exact values of a start, and the same with rounding."""
     rounding = rounding_of(job)
     runs = [reference.observe(given, exact=False)]
     runs += [reference.observe(shake(given, rounding, seed=1 + index), exact=False) for index in range(SHAKES)]
     jolt = jolt_of(rounding)
     jolts = [reference.observe(shake(given, jolt, seed=1 + SHAKES), exact=False)] if jolt else []
-    return Expected(exact=reference.observe(given), runs=tuple(runs), jolts=tuple(jolts), epsilon=rounding)
+    return ExpectedValues(exact=reference.observe(given), runs=tuple(runs), jolts=tuple(jolts), epsilon=rounding)
 
 
-def rounding_of(job: Job) -> float:
+def rounding_of(job: FastrnnsJob) -> float:
     """The size of one rounding in the narrowest format that the job multiplies in."""
     return TF32_ROUNDING if job.options.allow_tf32 else ROUNDING[job.options.dtype]
 
 
-def compare(seen: Observed, expected: Expected) -> Verdict:
+def compare(seen: Observed, expected: ExpectedValues) -> AgreementVerdict:
     """Every tensor against the truth. Other names, types or shapes fail, whatever the values."""
     answer = agree(seen, truth=expected.exact, runs=expected.runs, epsilon=expected.epsilon, jolts=expected.jolts)
     more = "; a wider dtype, a shorter sequence or a larger batch would decide" if answer.outcome is Outcome.UNKNOWN else ""
-    return Verdict(outcome=answer.outcome, detail=f"{answer.detail}{more}")
+    return AgreementVerdict(outcome=answer.outcome, detail=f"{answer.detail}{more}")
 
 
-def as_computed(job: Job, expected: Expected) -> Computed:
+def as_computed(job: FastrnnsJob, expected: ExpectedValues) -> Computed:
     """The same for a process that compares again."""
     plain, *runs = expected.runs
     return Computed(
@@ -89,7 +89,7 @@ def as_computed(job: Job, expected: Expected) -> Computed:
     )
 
 
-def shake(given: Given, rounding: float, *, seed: int) -> Given:
+def shake(given: GivenState, rounding: float, *, seed: int) -> GivenState:
     """A start that is off by one such rounding.
 
     Not from the seed of the start itself: xi would go with the numbers that it shakes.
@@ -99,7 +99,7 @@ def shake(given: Given, rounding: float, *, seed: int) -> Given:
     def listed(values: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         return tuple(shaken({str(place): value for place, value in enumerate(values)}, rounding, generator).values())
 
-    return Given(
+    return GivenState(
         weights=shaken(given.weights, rounding, generator),
         inputs=listed(given.inputs),
         states=listed(given.states),
@@ -115,12 +115,12 @@ DEVIATIONS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MaskedReference(Reference):
+class MaskedReference(ReferenceNetwork):
     """Plain formulas with given masks, one of each layer but the last: (H), 1 where a feature was kept."""
 
     masks: tuple[Tensor, ...]
 
-    def _network(self, given: Given) -> Network:
+    def _network(self, given: GivenState) -> Network:
         kept = 1 - self.job.options.dropout
 
         def between(layer: int, x: Tensor) -> Tensor:
@@ -129,7 +129,7 @@ class MaskedReference(Reference):
         return plain_network(given, plain_lstm, layers=self.job.options.num_layers, between=between)
 
 
-def check_masks(job: Job, device: str) -> Verdict:
+def check_masks(job: FastrnnsJob, device: str) -> AgreementVerdict:
     """Rounds of one step and one row, with dropout on."""
     small = replace(job, options=replace(job.options, seq_length=1, batch_size=1))
     given = draw(small)
@@ -158,24 +158,24 @@ def _masks_of(network: Network, layers: int) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
-def _expected(job: Job, given: Given, masks: tuple[Tensor, ...]) -> Expected:
+def _expected(job: FastrnnsJob, given: GivenState, masks: tuple[Tensor, ...]) -> ExpectedValues:
     return expect(job, given, MaskedReference(words="", job=job, backward=True, masks=masks))
 
 
-def _share_of(rounds: list[tuple[Tensor, ...]], wanted: float) -> Verdict:
+def _share_of(rounds: list[tuple[Tensor, ...]], wanted: float) -> AgreementVerdict:
     """The share of dropped features over all rounds, and whether two rounds ever differed."""
     features = torch.stack([torch.cat(masks) for masks in rounds])
     share, count = 1 - float(features.mean()), features.numel()
     allowed = DEVIATIONS * math.sqrt(wanted * (1 - wanted) / count)
     detail = f"it dropped {share:.3f} of {count} features, asked for {wanted:g} (±{allowed:.3f})"
     if abs(share - wanted) > allowed:
-        return Verdict(outcome=Outcome.FAIL, detail=detail)
+        return AgreementVerdict(outcome=Outcome.FAIL, detail=detail)
     if len(rounds) > 1 and 0 < wanted < 1 and bool((features == features[0]).all()):
-        return Verdict(outcome=Outcome.FAIL, detail=f"{detail}, the same ones in all {len(rounds)} rounds")
-    return Verdict(outcome=Outcome.PASS, detail=detail)
+        return AgreementVerdict(outcome=Outcome.FAIL, detail=f"{detail}, the same ones in all {len(rounds)} rounds")
+    return AgreementVerdict(outcome=Outcome.PASS, detail=detail)
 
 
-def rnn_computed(job: Job, given: Given, seen: Observed, expected: Expected) -> Computed:
+def rnn_computed(job: FastrnnsJob, given: GivenState, seen: Observed, expected: ExpectedValues) -> Computed:
     """One round of an arm, with the reference's own rounds in the case's format, and in double precision for the truth."""
     inputs = (*given.inputs, *given.states, given.gradient)
     return Computed(

@@ -12,20 +12,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ci_bench.suites.fastrnns.options import Job, Options
+from ci_bench.suites.fastrnns.options import FastrnnsJob, FastrnnsOptions
 from ci_bench.suites.fastrnns.residual import draw_weights
-from ci_bench.suites.fastrnns.variants import Task
+from ci_bench.suites.fastrnns.variants import FastrnnsTask
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 SHORTEST = 0.3
 """Variable lengths are uniform from this share of `seq_length` to below all of it: 30 to 99 of 100."""
-GATES = {Task.GRU: 3, Task.RNN_RELU: 1, Task.RNN_TANH: 1}
+GATES = {FastrnnsTask.GRU: 3, FastrnnsTask.RNN_RELU: 1, FastrnnsTask.RNN_TANH: 1}
 NORM_SPREAD = 0.1
 """Scales are drawn around 1 and shifts around 0: at exactly 1 and 0, a structure without them would compute the same."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Given:
+class GivenState:
     """The start of one case.
 
     `weights` by name, in the order in which a structure takes them; `inputs` is x (T, B, I) alone, the sequences (length, 1, I)
@@ -37,13 +37,13 @@ class Given:
     states: tuple[Tensor, ...]
     gradient: Tensor
 
-    def to(self, dtype: torch.dtype, device: str) -> "Given":
+    def to(self, dtype: torch.dtype, device: str) -> "GivenState":
         """Copy to a number format and a device. Counts stay integral."""
 
         def moved(value: Tensor) -> Tensor:
             return value.detach().to(device=device, dtype=dtype if value.is_floating_point() else value.dtype, copy=True)
 
-        return Given(
+        return GivenState(
             weights={name: moved(value) for name, value in self.weights.items()},
             inputs=tuple(moved(value) for value in self.inputs),
             states=tuple(moved(value) for value in self.states),
@@ -51,7 +51,7 @@ class Given:
         )
 
 
-def draw(job: Job) -> Given:
+def draw(job: FastrnnsJob) -> GivenState:
     """Draw the start of the job's task, in the job's number format, on the CPU."""
     generator = torch.Generator().manual_seed(job.options.seed)
     drawn = _images(job, generator) if job.variant.is_convolutional else _sequences(job, generator)
@@ -62,30 +62,30 @@ def _normal(generator: torch.Generator, *shape: int) -> Tensor:
     return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
-def _images(job: Job, generator: torch.Generator) -> Given:
+def _images(job: FastrnnsJob, generator: torch.Generator) -> GivenState:
     options = job.options
     pixels = _normal(generator, options.cnn_batch_size, 3, options.image_size, options.image_size)
     weights = draw_weights(options, job.variant.task)
-    return Given(weights=weights, inputs=(pixels,), states=(), gradient=_normal(generator, options.cnn_batch_size, 1000))
+    return GivenState(weights=weights, inputs=(pixels,), states=(), gradient=_normal(generator, options.cnn_batch_size, 1000))
 
 
-def _sequences(job: Job, generator: torch.Generator) -> Given:
+def _sequences(job: FastrnnsJob, generator: torch.Generator) -> GivenState:
     options, task = job.options, job.variant.task
     steps, batch, hidden = options.seq_length, options.batch_size, options.hidden_size
-    directions = 2 if task is Task.BIDIRECTIONAL else 1
+    directions = 2 if task is FastrnnsTask.BIDIRECTIONAL else 1
     weights = {name: _weight(name, shape, hidden, generator) for name, shape in weight_shapes(options, task)}
     count = 1 if task in GATES else 2
     states = tuple(_normal(generator, options.num_layers * directions, batch, hidden) for _ in range(count))
     inputs: tuple[Tensor, ...] = (_normal(generator, steps, batch, options.input_size),)
     driven: tuple[int, ...] = (steps, batch, hidden * directions)
-    if task is Task.LAST_STATE:
+    if task is FastrnnsTask.LAST_STATE:
         driven = (batch, hidden)
-    if task is Task.VARIABLE_LENGTH:
+    if task is FastrnnsTask.VARIABLE_LENGTH:
         shortest = max(1, int(SHORTEST * steps))
         lengths = torch.randint(shortest, max(shortest + 1, steps), (batch,), generator=generator).tolist()
         inputs = tuple(_normal(generator, length, 1, options.input_size) for length in lengths)
         driven = (max(lengths), batch, hidden)
-    return Given(weights=weights, inputs=inputs, states=states, gradient=_normal(generator, *driven))
+    return GivenState(weights=weights, inputs=inputs, states=states, gradient=_normal(generator, *driven))
 
 
 def _weight(name: str, shape: tuple[int, ...], hidden: int, generator: torch.Generator) -> Tensor:
@@ -97,11 +97,11 @@ def _weight(name: str, shape: tuple[int, ...], hidden: int, generator: torch.Gen
     return (2 * torch.rand(shape, generator=generator, dtype=torch.float64) - 1) * bound
 
 
-def weight_shapes(options: Options, task: Task) -> Iterator[tuple[str, tuple[int, ...]]]:
+def weight_shapes(options: FastrnnsOptions, task: FastrnnsTask) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Names and shapes of all weights of a recurrent task, in the order in which structures take them; names as torch.nn's."""
     hidden = options.hidden_size
     gates = GATES.get(task, 4) * hidden
-    directions = ("", "_reverse") if task is Task.BIDIRECTIONAL else ("",)
+    directions = ("", "_reverse") if task is FastrnnsTask.BIDIRECTIONAL else ("",)
     for k in range(options.num_layers):
         features = options.input_size if k == 0 else hidden * len(directions)
         for direction in directions:
@@ -112,9 +112,9 @@ def weight_shapes(options: Options, task: Task) -> Iterator[tuple[str, tuple[int
                 yield f"{name}_{tail}", (width,)
 
 
-def _vectors(task: Task, gates: int, hidden: int) -> tuple[tuple[str, int], ...]:
+def _vectors(task: FastrnnsTask, gates: int, hidden: int) -> tuple[tuple[str, int], ...]:
     """Vectors of a layer, in addition to its two matrices."""
-    if task is Task.LAYERNORM:
+    if task is FastrnnsTask.LAYERNORM:
         return (
             ("scale_ih", gates),
             ("shift_ih", gates),
@@ -123,6 +123,6 @@ def _vectors(task: Task, gates: int, hidden: int) -> tuple[tuple[str, int], ...]
             ("scale_c", hidden),
             ("shift_c", hidden),
         )
-    if task is Task.MILSTM:
+    if task is FastrnnsTask.MILSTM:
         return ("alpha", gates), ("beta_ih", gates), ("beta_hh", gates), ("bias", gates)
     return ("bias_ih", gates), ("bias_hh", gates)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import rnn
 
-from ci_bench.suites.fastrnns.initial_state import Given
-from ci_bench.suites.fastrnns.options import Job, Options
-from ci_bench.suites.fastrnns.variants import Form, Task
+from ci_bench.suites.fastrnns.initial_state import GivenState
+from ci_bench.suites.fastrnns.options import FastrnnsJob, FastrnnsOptions
+from ci_bench.suites.fastrnns.variants import FastrnnsTask, Form
 from ci_bench.suites.shared.planning.arms import CompiledArm
 from ci_bench.suites.shared.worker.compiling import compiled
 
@@ -18,20 +18,24 @@ Outputs = tuple[Tensor, tuple[Tensor, ...]]
 """The tensor at which the gradient enters, and the final states."""
 
 
-def build_module(options: Options, task: Task, weights: dict[str, Tensor]) -> nn.RNNBase:
+def build_module(options: FastrnnsOptions, task: FastrnnsTask, weights: dict[str, Tensor]) -> nn.RNNBase:
     """The module of a task with the given weights, in their number format and on their device, in training mode.
 
     Weights that the task does not have are zero: the biases of an LSTM with layer normalisation.
     """
-    kinds: dict[Task, Callable[..., nn.RNNBase]] = {Task.GRU: nn.GRU, Task.RNN_RELU: nn.RNN, Task.RNN_TANH: nn.RNN}
+    kinds: dict[FastrnnsTask, Callable[..., nn.RNNBase]] = {
+        FastrnnsTask.GRU: nn.GRU,
+        FastrnnsTask.RNN_RELU: nn.RNN,
+        FastrnnsTask.RNN_TANH: nn.RNN,
+    }
     more: dict[str, Any] = {"nonlinearity": str(task).removeprefix("rnn_")} if kinds.get(task) is nn.RNN else {}
     some = weights["weight_ih_l0"]
     module = kinds.get(task, nn.LSTM)(
         options.input_size,
         options.hidden_size,
         options.num_layers,
-        bidirectional=task is Task.BIDIRECTIONAL,
-        dropout=options.dropout if task is Task.DROPOUT else 0.0,
+        bidirectional=task is FastrnnsTask.BIDIRECTIONAL,
+        dropout=options.dropout if task is FastrnnsTask.DROPOUT else 0.0,
         **more,
     ).to(device=some.device, dtype=some.dtype)
     with torch.no_grad():
@@ -40,15 +44,15 @@ def build_module(options: Options, task: Task, weights: dict[str, Tensor]) -> nn
     return module
 
 
-def forward_of(module: nn.RNNBase, job: Job, given: Given) -> Callable[[], Outputs]:
+def forward_of(module: nn.RNNBase, job: FastrnnsJob, given: GivenState) -> Callable[[], Outputs]:
     """The task's forward pass on the given inputs and states, without cuDNN in some forms."""
     call: Callable[..., Any] = module
     if job.variant.form is Form.COMPILE:
         call = _compiled(module, job)
     states: Any = given.states if len(given.states) > 1 else given.states[0]
     passes: dict[str, Callable[[], Outputs]] = {
-        Task.VARIABLE_LENGTH: lambda: _packed(call, given.inputs, states),
-        Task.LAST_STATE: lambda: _last(call, given.inputs[0], states),
+        FastrnnsTask.VARIABLE_LENGTH: lambda: _packed(call, given.inputs, states),
+        FastrnnsTask.LAST_STATE: lambda: _last(call, given.inputs[0], states),
     }
     run = passes.get(job.variant.task, lambda: _whole(call, given.inputs[0], states))
     if job.variant.structure == "library_layernorm":
@@ -74,7 +78,7 @@ def _packed(call: Callable[..., Any], sequences: tuple[Tensor, ...], states: Any
     return rnn.pad_packed_sequence(output)[0], tuple(finals)
 
 
-def _with_norms(run: Callable[[], Outputs], options: Options, given: Given) -> Callable[[], Outputs]:
+def _with_norms(run: Callable[[], Outputs], options: FastrnnsOptions, given: GivenState) -> Callable[[], Outputs]:
     """Add three layer normalisations per step and layer to the module.
 
     Two are over 4 H on fixed numbers, one on the cell.
@@ -105,7 +109,7 @@ def _without_cudnn(run: Callable[[], Outputs]) -> Callable[[], Outputs]:
     return run_apart
 
 
-def _compiled(module: nn.RNNBase, job: Job) -> Callable[..., Any]:
+def _compiled(module: nn.RNNBase, job: FastrnnsJob) -> Callable[..., Any]:
     """Compile the module.
 
     By default dynamo skips recurrent modules, and inductor fails on oneDNN's operator. Without

@@ -23,12 +23,12 @@ from torch.nn.utils import rnn
 from ci_bench.suites.contract import Unsupported
 from ci_bench.suites.fastrnns import library
 from ci_bench.suites.fastrnns.cells import gated, lstm_cell
-from ci_bench.suites.fastrnns.initial_state import Given
+from ci_bench.suites.fastrnns.initial_state import GivenState
 from ci_bench.suites.fastrnns.library import Outputs
-from ci_bench.suites.fastrnns.options import Job
+from ci_bench.suites.fastrnns.options import FastrnnsJob
 from ci_bench.suites.fastrnns.residual import build_resnet
 from ci_bench.suites.fastrnns.structures import STRUCTURES, Structure, sequences_apart, stacked
-from ci_bench.suites.fastrnns.variants import Form, Task
+from ci_bench.suites.fastrnns.variants import FastrnnsTask, Form
 from ci_bench.suites.shared.planning.arms import CompiledArm
 from ci_bench.suites.shared.worker.compiling import compiled
 
@@ -199,7 +199,7 @@ class Network:
         torch._foreach_zero_([parameter.grad for parameter in self.parameters.values() if parameter.grad is not None])
 
 
-def build_network(job: Job, given: Given) -> Network:
+def build_network(job: FastrnnsJob, given: GivenState) -> Network:
     """A fresh network of the job's variant, from a copy of the start, on its device."""
     if job.variant.is_convolutional:
         network = _residual(job, given)
@@ -212,7 +212,7 @@ def build_network(job: Job, given: Given) -> Network:
     return network
 
 
-def _residual(job: Job, given: Given) -> Network:
+def _residual(job: FastrnnsJob, given: GivenState) -> Network:
     """Built without numbers first: all of them, buffers too, are among the weights that are given."""
     with torch.device("meta"):
         model = build_resnet(job.options, job.variant.task)
@@ -224,7 +224,7 @@ def _residual(job: Job, given: Given) -> Network:
     return Network(parameters=dict(model.named_parameters()), forward=lambda: (run(images), ()), drop=_nothing_to_drop)
 
 
-def _of_library(job: Job, given: Given) -> Network:
+def _of_library(job: FastrnnsJob, given: GivenState) -> Network:
     module = library.build_module(job.options, job.variant.task, given.weights)
     share = module.dropout
 
@@ -235,7 +235,7 @@ def _of_library(job: Job, given: Given) -> Network:
     return Network(parameters=dict(module.named_parameters()), forward=library.forward_of(module, job, given), drop=drop)
 
 
-def _hand_written(job: Job, given: Given) -> Network:
+def _hand_written(job: FastrnnsJob, given: GivenState) -> Network:
     parameters = {name: value.detach().clone().requires_grad_() for name, value in given.weights.items()}
     run, states, weights = _function(job), list(given.states), list(parameters.values())
     training = True
@@ -258,17 +258,17 @@ def _hand_written(job: Job, given: Given) -> Network:
         outputs, finals = run(sequences, states, weights)
         return rnn.pad_sequence(outputs).squeeze(2), tuple(finals)
 
-    forwards = {Task.DROPOUT: dropping, Task.VARIABLE_LENGTH: apart}
+    forwards = {FastrnnsTask.DROPOUT: dropping, FastrnnsTask.VARIABLE_LENGTH: apart}
     return Network(parameters=parameters, forward=forwards.get(job.variant.task, whole), drop=drop)
 
 
-def _function(job: Job) -> Callable[..., Any]:
+def _function(job: FastrnnsJob) -> Callable[..., Any]:
     """The structure in its form. Sequences of every length would each be unrolled into a graph, so there the cell is compiled."""
     form, structure = job.variant.form, job.variant.structure
     if structure in HIGHER_ORDER:
         keep_saved_buffers()
         return translated(HIGHER_ORDER[structure](), form, job.compiled, whole=True)
-    if form is Form.COMPILE and job.variant.task is Task.VARIABLE_LENGTH:
+    if form is Form.COMPILE and job.variant.task is FastrnnsTask.VARIABLE_LENGTH:
         return sequences_apart(translated(lstm_cell, form, job.compiled))
     return translated(STRUCTURES[structure], form, job.compiled)
 

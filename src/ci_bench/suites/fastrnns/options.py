@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
-from ci_bench.suites.fastrnns.variants import VARIANTS, Form, Task, Variant
+from ci_bench.suites.fastrnns.variants import VARIANTS, FastrnnsTask, Form, Variant
 from ci_bench.suites.shared.planning.arms import CompiledArm, read_arm
 
 DEFAULT_GROUPS = ("cnns", "rnns")
@@ -63,7 +63,7 @@ class CnnLibrary(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
+class FastrnnsOptions:
     """Options of the variants.
 
     Sizes are counts; `dropout` is a share in 0..1; `image_size` is in pixels. Variable lengths are
@@ -90,7 +90,7 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class FastrnnsEntry:
     """One entry of the configuration: its variants, and the options of all of them.
 
     `usual` is the compilation of variants without `arms` and `compile_modes`: the entry's
@@ -103,7 +103,7 @@ class Entry:
     compile_modes: tuple[CompileMode, ...] = ()
     arms: tuple[CompiledArm, ...] = ()
     usual: CompiledArm | None = None
-    options: Options = Options()
+    options: FastrnnsOptions = FastrnnsOptions()
     given: frozenset[str] = frozenset()
     """The options that the entry names, whatever their value."""
 
@@ -116,7 +116,7 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
+class FastrnnsJob:
     """Job of one case: a variant, its compile mode (`None` if uncompiled), its options.
 
     If an entry lists `arms`, `listed` are the ways in which the variant is compiled, an arm each.
@@ -125,7 +125,7 @@ class Job:
 
     variant: Variant
     mode: CompileMode | None
-    options: Options
+    options: FastrnnsOptions
     how: CompiledArm | None = None
     listed: tuple[CompiledArm, ...] = ()
 
@@ -146,7 +146,7 @@ class Job:
             return self.how
         return CompiledArm(mode=None if self.mode is CompileMode.DEFAULT else str(self.mode))
 
-    def of_arm(self, arm: str) -> "Job":
+    def of_arm(self, arm: str) -> "FastrnnsJob":
         """The job of one arm: a listed one, the case's own, or its reference's at the same options."""
         compiled = next((one for one in self.listed if one.name == arm), None)
         if compiled is not None:
@@ -184,11 +184,11 @@ def honoured(variant: Variant) -> tuple[str, ...]:
     """The names of the options that a variant uses, which are part of its measurement."""
     sizes = OF_IMAGES if variant.is_convolutional else OF_SEQUENCES
     knobs = OF_TORCHSCRIPT if variant.form.is_torchscript else ()
-    dropout = ("dropout",) if variant.task is Task.DROPOUT else ()
+    dropout = ("dropout",) if variant.task is FastrnnsTask.DROPOUT else ()
     return (*sizes, *dropout, *ALWAYS, *knobs)
 
 
-def parse_entry(raw: Mapping[str, Any]) -> Entry:
+def parse_entry(raw: Mapping[str, Any]) -> FastrnnsEntry:
     """One entry of the configuration, already validated by its schema."""
     values = dict(raw)
     name = values.pop("name", None)
@@ -197,7 +197,7 @@ def parse_entry(raw: Mapping[str, Any]) -> Entry:
     modes = tuple(CompileMode(mode) for mode in values.pop("compile_modes", ()))
     usual = values.pop("compile", None)
     arms = tuple(read_arm(word, usual) for word in values.pop("arms", ()))
-    return Entry(
+    return FastrnnsEntry(
         name=name,
         groups=None if groups is None else tuple(groups),
         variants=variants,
@@ -209,20 +209,20 @@ def parse_entry(raw: Mapping[str, Any]) -> Entry:
     )
 
 
-def parse_job(params: Mapping[str, Any]) -> Job:
-    """A case's parameters, as `Job.as_params` wrote them."""
+def parse_job(params: Mapping[str, Any]) -> FastrnnsJob:
+    """A case's parameters, as `FastrnnsJob.as_params` wrote them."""
     values = dict(params)
     variant = VARIANTS[values.pop("variant")]
     mode = values.pop("compile_mode", None)
     listed = tuple(map(read_arm, values.pop("arms", ())))
     assert (mode is not None or bool(listed)) == (variant.form is Form.COMPILE), "a mode belongs to what is compiled"  # noqa: S101 - our own bug if not
-    return Job(variant=variant, mode=None if mode is None else CompileMode(mode), options=_options(values), listed=listed)
+    return FastrnnsJob(variant=variant, mode=None if mode is None else CompileMode(mode), options=_options(values), listed=listed)
 
 
 ENUMS: Mapping[str, type[StrEnum]] = {"dtype": Dtype, "cnn_library": CnnLibrary, "fuser": Fuser, "executor": Executor}
-OPTION_NAMES = tuple(one.name for one in fields(Options))
+OPTION_NAMES = tuple(one.name for one in fields(FastrnnsOptions))
 
 
-def _options(values: Mapping[str, Any]) -> Options:
+def _options(values: Mapping[str, Any]) -> FastrnnsOptions:
     typed: dict[str, Any] = {name: ENUMS[name](value) if name in ENUMS else value for name, value in values.items()}
-    return Options(**typed)
+    return FastrnnsOptions(**typed)

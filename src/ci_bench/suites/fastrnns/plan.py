@@ -7,14 +7,22 @@ from ci_bench.errors import BadConfig
 from ci_bench.records.metrics import DEVICE_TIME, STEP_PARTS, STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.suites.contract import COMPILING, Cache, Stage, StageKind, Suite
-from ci_bench.suites.fastrnns.options import CompileMode, Entry, Job, Options, honoured, parse_entry, parse_job
-from ci_bench.suites.fastrnns.variants import Form, Task, Variant, chosen, compiled_form, reference_of
+from ci_bench.suites.fastrnns.options import (
+    CompileMode,
+    FastrnnsEntry,
+    FastrnnsJob,
+    FastrnnsOptions,
+    honoured,
+    parse_entry,
+    parse_job,
+)
+from ci_bench.suites.fastrnns.variants import FastrnnsTask, Form, Variant, chosen, compiled_form, reference_of
 from ci_bench.suites.shared.planning.arms import INDUCTOR, Experiment, compiled_backends, listed_arms
 
 MEMORY_LAUNCHES = (0, 1)
 """Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""
 FORWARD, BACKWARD = (part.name for part in STEP_PARTS[1:3])
-_NETWORKS = (Task.RESNET18, Task.RESNET50)
+_NETWORKS = (FastrnnsTask.RESNET18, FastrnnsTask.RESNET50)
 WHOLE = (STEP_TIME.name, DEVICE_TIME.name)
 """The step as a whole: forward, backward and the zeroing of gradients. Shown, and judged by its parts."""
 
@@ -72,7 +80,7 @@ LACKING = tuple(one for one in Experiment if one is not Experiment.OVERHEAD)
 """The experiments that take modules, outlive a process or count; this suite has functions, and its own forms for TorchScript."""
 
 
-def _jobs(entry: Entry) -> Iterator[Job]:
+def _jobs(entry: FastrnnsEntry) -> Iterator[FastrnnsJob]:
     """The chosen variants in their order, and where modes are given the compiled form of each structure behind them."""
     variants = chosen(entry.chosen_groups, entry.variants)
     modes = entry.compile_modes or (CompileMode.DEFAULT,)
@@ -80,14 +88,14 @@ def _jobs(entry: Entry) -> Iterator[Job]:
     for variant in dict.fromkeys([*variants, *compiled]):
         listed = entry.arms or ((entry.usual,) if entry.usual is not None else ())
         if variant.form is Form.COMPILE and listed:
-            yield Job(variant=variant, mode=None, options=entry.options, listed=listed)
+            yield FastrnnsJob(variant=variant, mode=None, options=entry.options, listed=listed)
         elif variant.form is Form.COMPILE:
-            yield from (Job(variant=variant, mode=mode, options=entry.options) for mode in modes)
+            yield from (FastrnnsJob(variant=variant, mode=mode, options=entry.options) for mode in modes)
         else:
-            yield Job(variant=variant, mode=None, options=entry.options)
+            yield FastrnnsJob(variant=variant, mode=None, options=entry.options)
 
 
-def _plan_case(job: Job, name: str | None) -> Case:
+def _plan_case(job: FastrnnsJob, name: str | None) -> Case:
     variant, reference = job.variant, reference_of(job.variant)
     checks = ("agrees", "refereed", *(("compiled",) if variant.form is Form.COMPILE else ()))
     full_name = f"{name}.{variant.name}" if name else variant.name
@@ -103,12 +111,12 @@ def _plan_case(job: Job, name: str | None) -> Case:
     )
 
 
-def _shown(job: Job) -> Iterator[str]:
+def _shown(job: FastrnnsJob) -> Iterator[str]:
     """Yield the options that distinguish cases of one variant.
 
     They are its sizes always, its mode, and any other option that is not the default.
     """
-    shown, default = job.options, Options()
+    shown, default = job.options, FastrnnsOptions()
     if job.variant.is_convolutional:
         yield f"batch={shown.cnn_batch_size}"
     else:
@@ -129,7 +137,7 @@ def _shown(job: Job) -> Iterator[str]:
 SIZES = {"batch_size", "hidden_size", "input_size", "num_layers", "seq_length", "cnn_batch_size", "image_size"}
 
 
-def _complaints(entry: Entry) -> Iterator[str]:
+def _complaints(entry: FastrnnsEntry) -> Iterator[str]:
     """Yield faults that no schema can show: unused options, and variants made meaningless."""
     variants = chosen(entry.chosen_groups, entry.variants)
     names = ", ".join(one.name for one in variants)
@@ -147,8 +155,8 @@ def _complaints(entry: Entry) -> Iterator[str]:
     for option in unused:
         yield f"{option}: none of the variants {names} uses it; leave it out, or add a variant that does"
     if entry.options.num_layers == 1:
-        yield from (_no_dropout(one) for one in variants if one.task is Task.DROPOUT)
-    if entry.options.hidden_size == 1 and any(one.task is Task.LAYERNORM for one in variants):
+        yield from (_no_dropout(one) for one in variants if one.task is FastrnnsTask.DROPOUT)
+    if entry.options.hidden_size == 1 and any(one.task is FastrnnsTask.LAYERNORM for one in variants):
         yield "hidden_size: a single feature leaves nothing to normalise; set 2 or more, or leave layer normalisation out"
 
 

@@ -14,10 +14,10 @@ from torch import Tensor
 from ci_bench.records.results import Check, Outcome
 from ci_bench.suites.contract import Compiler, Mark, Part, no_mark
 from ci_bench.suites.fastrnns.agreement import rounding_of
-from ci_bench.suites.fastrnns.initial_state import Given
+from ci_bench.suites.fastrnns.initial_state import GivenState
 from ci_bench.suites.fastrnns.library import Outputs
 from ci_bench.suites.fastrnns.networks import Network
-from ci_bench.suites.fastrnns.options import Job
+from ci_bench.suites.fastrnns.options import FastrnnsJob
 from ci_bench.suites.fastrnns.plan import BACKWARD, FORWARD
 from ci_bench.suites.fastrnns.variants import Form
 from ci_bench.suites.shared.worker.freshness import GRADIENTS, WEIGHTS, State, part_of, prepared_write
@@ -33,7 +33,7 @@ class TimedProgram:
     learns = False
     memory = 0.0
 
-    def __init__(self, job: Job, network: Network, given: Given, *, forward_only: bool) -> None:
+    def __init__(self, job: FastrnnsJob, network: Network, given: GivenState, *, forward_only: bool) -> None:
         """Take a `network` built on `given`; without backward (`forward_only`) it has one part."""
         gradient = given.gradient
         options = job.options

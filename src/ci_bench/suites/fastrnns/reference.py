@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from ci_bench.suites.fastrnns.cells import EPSILON
-from ci_bench.suites.fastrnns.initial_state import Given
+from ci_bench.suites.fastrnns.initial_state import GivenState
 from ci_bench.suites.fastrnns.library import Outputs
 from ci_bench.suites.fastrnns.networks import Network, build_network
-from ci_bench.suites.fastrnns.options import Job
-from ci_bench.suites.fastrnns.variants import REFERENCES, VARIANTS, Task
+from ci_bench.suites.fastrnns.options import FastrnnsJob
+from ci_bench.suites.fastrnns.variants import REFERENCES, VARIANTS, FastrnnsTask
 
 Observed = dict[str, Tensor]
 """Compared values, by name: the output, the final states, the gradient of each weight."""
@@ -25,17 +25,17 @@ PLAIN = "plain formulas in double precision"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reference:
+class ReferenceNetwork:
     """Source of the expected values.
 
     It has a description in words, and a function from a start in double precision to the values.
     """
 
     words: str
-    job: Job
+    job: FastrnnsJob
     backward: bool
 
-    def observe(self, given: Given, *, exact: bool = True) -> Observed:
+    def observe(self, given: GivenState, *, exact: bool = True) -> Observed:
         """The expected values of a start in double precision; else in the start's own format.
 
         The second is for calls that are not `exact`.
@@ -43,24 +43,24 @@ class Reference:
         start = given.to(torch.float64, str(given.gradient.device)) if exact else given
         return observe(self._network(start), start.gradient, backward=self.backward)
 
-    def _network(self, given: Given) -> Network:
+    def _network(self, given: GivenState) -> Network:
         return _reference_network(self.job, given)
 
 
-def reference_for(job: Job) -> Reference:
+def reference_for(job: FastrnnsJob) -> ReferenceNetwork:
     """The reference of a job's variant, which depends only on the function it computes."""
     task = job.variant.task
     if job.variant.structure == "library_layernorm":
         # The added norms do not change the module's results, and take no part in backward.
-        return Reference(words="nn.LSTM in double precision, forward only", job=_as(job, "aten"), backward=False)
+        return ReferenceNetwork(words="nn.LSTM in double precision, forward only", job=_as(job, "aten"), backward=False)
     if task in PLAIN_LAYERS:
-        return Reference(words=PLAIN, job=job, backward=not job.variant.forward_only)
-    names = {Task.GRU: "nn.GRU", Task.RNN_RELU: "nn.RNN", Task.RNN_TANH: "nn.RNN"}
+        return ReferenceNetwork(words=PLAIN, job=job, backward=not job.variant.forward_only)
+    names = {FastrnnsTask.GRU: "nn.GRU", FastrnnsTask.RNN_RELU: "nn.RNN", FastrnnsTask.RNN_TANH: "nn.RNN"}
     words = names.get(task, "the eager model" if job.variant.is_convolutional else "nn.LSTM")
-    return Reference(words=f"{words} in double precision", job=_as(job, REFERENCES[task]), backward=True)
+    return ReferenceNetwork(words=f"{words} in double precision", job=_as(job, REFERENCES[task]), backward=True)
 
 
-def _as(job: Job, name: str) -> Job:
+def _as(job: FastrnnsJob, name: str) -> FastrnnsJob:
     return replace(job, variant=VARIANTS[name], mode=None)
 
 
@@ -78,7 +78,7 @@ def observe(network: Network, gradient: Tensor, *, backward: bool = True) -> Obs
     return {**seen, **{f"{GRADIENT}{name}": grad.detach().clone() for name, grad in grads.items() if grad is not None}}
 
 
-def _reference_network(job: Job, given: Given) -> Network:
+def _reference_network(job: FastrnnsJob, given: GivenState) -> Network:
     layer = PLAIN_LAYERS.get(job.variant.task)
     if layer is None:
         network = build_network(job, given)
@@ -88,7 +88,7 @@ def _reference_network(job: Job, given: Given) -> Network:
 
 
 def plain_network(
-    given: Given, layer: "PlainLayer", *, layers: int, between: Callable[[int, Tensor], Tensor] = lambda _, x: x
+    given: GivenState, layer: "PlainLayer", *, layers: int, between: Callable[[int, Tensor], Tensor] = lambda _, x: x
 ) -> Network:
     """Layers of plain formulas on top of each other; `between` changes the output of a layer.
 
@@ -166,5 +166,5 @@ def _through_time(
 
 
 PlainLayer = Callable[[Tensor, Tensor, Tensor, dict[str, Tensor]], tuple[Tensor, Tensor, Tensor]]
-PLAIN_LAYERS: Mapping[Task, PlainLayer] = {Task.LAYERNORM: plain_layernorm, Task.MILSTM: plain_milstm}
+PLAIN_LAYERS: Mapping[FastrnnsTask, PlainLayer] = {FastrnnsTask.LAYERNORM: plain_layernorm, FastrnnsTask.MILSTM: plain_milstm}
 """Tasks for which torch.nn has no module."""

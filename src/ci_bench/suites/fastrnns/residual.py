@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from ci_bench.suites.contract import Unsupported
-from ci_bench.suites.fastrnns.options import CnnLibrary, Options
-from ci_bench.suites.fastrnns.variants import Task
+from ci_bench.suites.fastrnns.options import CnnLibrary, FastrnnsOptions
+from ci_bench.suites.fastrnns.variants import FastrnnsTask
 
 CLASSES = 1000
-LAYOUTS: dict[Task, dict[str, Any]] = {
-    Task.RESNET18: {"layer_type": "basic", "depths": [2, 2, 2, 2], "hidden_sizes": [64, 128, 256, 512]},
-    Task.RESNET50: {"layer_type": "bottleneck", "depths": [3, 4, 6, 3], "hidden_sizes": [256, 512, 1024, 2048]},
+LAYOUTS: dict[FastrnnsTask, dict[str, Any]] = {
+    FastrnnsTask.RESNET18: {"layer_type": "basic", "depths": [2, 2, 2, 2], "hidden_sizes": [64, 128, 256, 512]},
+    FastrnnsTask.RESNET50: {"layer_type": "bottleneck", "depths": [3, 4, 6, 3], "hidden_sizes": [256, 512, 1024, 2048]},
 }
 """https://arxiv.org/abs/1512.03385, table 1."""
 
@@ -35,7 +35,7 @@ class Logits(nn.Module):
         return logits
 
 
-def build_resnet(options: Options, task: Task) -> nn.Module:
+def build_resnet(options: FastrnnsOptions, task: FastrnnsTask) -> nn.Module:
     """The network on the CPU in single precision, in training mode, with weights drawn from torch's generator as it stands.
 
     Raises:
@@ -51,7 +51,7 @@ def build_resnet(options: Options, task: Task) -> nn.Module:
     return Logits(ResNetForImageClassification(config)).train()
 
 
-def draw_weights(options: Options, task: Task) -> dict[str, Tensor]:
+def draw_weights(options: FastrnnsOptions, task: FastrnnsTask) -> dict[str, Tensor]:
     """The initial weights and buffers, by name; leaves torch's generator as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)

@@ -16,13 +16,21 @@ import torch
 from ci_bench.records.first_calls import FirstCall
 from ci_bench.records.results import Case, Check, Fact, Outcome
 from ci_bench.suites.contract import Context, Evidence, Program, Unsupported, no_mark
-from ci_bench.suites.fastrnns.agreement import Expected, Verdict, as_computed, check_masks, compare, expect, rnn_computed
-from ci_bench.suites.fastrnns.initial_state import Given, draw
+from ci_bench.suites.fastrnns.agreement import (
+    AgreementVerdict,
+    ExpectedValues,
+    as_computed,
+    check_masks,
+    compare,
+    expect,
+    rnn_computed,
+)
+from ci_bench.suites.fastrnns.initial_state import GivenState, draw
 from ci_bench.suites.fastrnns.networks import Network, build_network, require_torchscript
-from ci_bench.suites.fastrnns.options import Executor, Fuser, Job, Options, parse_job
+from ci_bench.suites.fastrnns.options import Executor, FastrnnsJob, FastrnnsOptions, Fuser, parse_job
 from ci_bench.suites.fastrnns.program import TimedProgram
 from ci_bench.suites.fastrnns.reference import observe, reference_for
-from ci_bench.suites.fastrnns.variants import VARIANTS, Form, Task
+from ci_bench.suites.fastrnns.variants import VARIANTS, FastrnnsTask, Form
 from ci_bench.suites.shared.planning.arms import without_cuda_graphs
 from ci_bench.suites.shared.worker.compiling import allow_compilations
 from ci_bench.suites.shared.worker.first_calls import read_call, read_start, verified
@@ -62,7 +70,7 @@ EXECUTORS: Mapping[Executor, tuple[Setting, ...]] = {
 }
 
 
-def settings(options: Options) -> Iterator[Setting]:
+def settings(options: FastrnnsOptions) -> Iterator[Setting]:
     """All that the options set, in the order in which it is applied."""
     yield from FUSERS[options.fuser]
     yield from EXECUTORS[options.executor]
@@ -74,7 +82,7 @@ def settings(options: Options) -> Iterator[Setting]:
     yield from ((name, value) for name, value in knobs.items() if value is not None)
 
 
-def apply_knobs(options: Options) -> None:
+def apply_knobs(options: FastrnnsOptions) -> None:
     """Set them. Raises `Unsupported` if this torch lacks one of them."""
     for name, value in settings(options):
         knob = getattr(torch._C, name, None)  # noqa: SLF001 - TorchScript has no public way to set these
@@ -104,7 +112,7 @@ def open_workload(case: Case, context: Context) -> "RnnWorkload":
 class RnnWorkload:
     """Runs a variant and its reference on the same start."""
 
-    def __init__(self, job: Job, context: Context) -> None:
+    def __init__(self, job: FastrnnsJob, context: Context) -> None:
         """Nothing is drawn yet."""
         self._job = job
         self._context = context
@@ -139,7 +147,7 @@ class RnnWorkload:
         graphs = without_cuda_graphs(modes, self._context.device)
         return Evidence(checks=tuple(checks), facts={**facts, **graphs}, begun=begun)
 
-    def _verify(self, job: Job, given: Given, *, is_reference: bool) -> tuple[Verdict, str, int, FirstCall]:
+    def _verify(self, job: FastrnnsJob, given: GivenState, *, is_reference: bool) -> tuple[AgreementVerdict, str, int, FirstCall]:
         """Return the verdict, its basis, the number of parameters, and the arm's first call.
 
         The reference's results are kept. A pass is claimed, so a process without code of the tree
@@ -156,29 +164,29 @@ class RnnWorkload:
         seen = observe(network, given.gradient, backward=reference.backward)
         expected = self._expected(job, given)
         verdict = compare(seen, expected)
-        runs, draws = [read_call({}, run) for run in expected.runs], job.variant.task is Task.DROPOUT
+        runs, draws = [read_call({}, run) for run in expected.runs], job.variant.task is FastrnnsTask.DROPOUT
         begun = verified(read_call(start, seen), epsilon=expected.epsilon, runs=runs, draws=draws)
         if verdict.outcome is Outcome.PASS:
             self._context.claim(AGREES, job.arm, seen, as_computed(job, expected))
         if is_reference:
             self._context.keep(rnn_computed(job, given, seen, expected))
-        if job.variant.task is Task.DROPOUT and verdict.outcome is not Outcome.FAIL:
+        if job.variant.task is FastrnnsTask.DROPOUT and verdict.outcome is not Outcome.FAIL:
             masks = check_masks(job, self._context.device)
             verdict = masks if masks.outcome is not Outcome.PASS else replace(verdict, detail=f"{verdict.detail}; {masks.detail}")
         return verdict, reference.words, parameters, begun
 
-    def _expected(self, job: Job, given: Given) -> Expected:
+    def _expected(self, job: FastrnnsJob, given: GivenState) -> ExpectedValues:
         return expect(job, given, reference_for(job))
 
-    def _program(self, job: Job, given: Given, network: Network) -> TimedProgram:
+    def _program(self, job: FastrnnsJob, given: GivenState, network: Network) -> TimedProgram:
         return TimedProgram(job, network, given, forward_only=self._job.variant.forward_only)
 
-    def _given(self, arm: str) -> Given:
+    def _given(self, arm: str) -> GivenState:
         given = draw(self._job.of_arm(arm))
         return given.to(given.gradient.dtype, self._context.device)
 
 
-def _require(job: Job, device: str) -> None:
+def _require(job: FastrnnsJob, device: str) -> None:
     """Skip variants for which this machine has no library or no units."""
     on_gpu = device.startswith("cuda")
     has_cudnn = on_gpu and torch.backends.cudnn.is_available()  # type: ignore[no-untyped-call]
@@ -190,7 +198,7 @@ def _require(job: Job, device: str) -> None:
         raise Unsupported(message)
 
 
-def _substitute(job: Job) -> str:
+def _substitute(job: FastrnnsJob) -> str:
     """The variant that is the same without cuDNN."""
     same = (one for one in VARIANTS.values() if one.form is Form.ATEN)
     return next(one.name for one in same if (one.task, one.structure) == (job.variant.task, job.variant.structure))

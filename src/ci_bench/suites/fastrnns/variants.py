@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Task(StrEnum):
+class FastrnnsTask(StrEnum):
     """Computed functions.
 
     Variants of one task start from the same bytes and share one reference.
@@ -60,7 +60,7 @@ class Variant:
     """One entry of the table. `forward_only`: its backward is negligible, so it is not measured."""
 
     name: str
-    task: Task
+    task: FastrnnsTask
     structure: str
     form: Form
     forward_only: bool = False
@@ -68,29 +68,29 @@ class Variant:
     @property
     def is_convolutional(self) -> bool:
         """True for variants that take images, not sequences."""
-        return self.task in {Task.RESNET18, Task.RESNET50}
+        return self.task in {FastrnnsTask.RESNET18, FastrnnsTask.RESNET50}
 
 
-REFERENCES: Mapping[Task, str] = {
-    Task.SEQUENCE: "aten",
-    Task.LAST_STATE: "aten_simple",
-    Task.LAYERNORM: "py_layernorm",
-    Task.DROPOUT: "aten_dropout",
-    Task.VARIABLE_LENGTH: "vl_aten",
-    Task.BIDIRECTIONAL: "aten_bidirectional",
-    Task.MILSTM: "py_milstm",
-    Task.GRU: "aten_gru",
-    Task.RNN_RELU: "aten_rnn_relu",
-    Task.RNN_TANH: "aten_rnn_tanh",
-    Task.RESNET18: "resnet18",
-    Task.RESNET50: "resnet50",
+REFERENCES: Mapping[FastrnnsTask, str] = {
+    FastrnnsTask.SEQUENCE: "aten",
+    FastrnnsTask.LAST_STATE: "aten_simple",
+    FastrnnsTask.LAYERNORM: "py_layernorm",
+    FastrnnsTask.DROPOUT: "aten_dropout",
+    FastrnnsTask.VARIABLE_LENGTH: "vl_aten",
+    FastrnnsTask.BIDIRECTIONAL: "aten_bidirectional",
+    FastrnnsTask.MILSTM: "py_milstm",
+    FastrnnsTask.GRU: "aten_gru",
+    FastrnnsTask.RNN_RELU: "aten_rnn_relu",
+    FastrnnsTask.RNN_TANH: "aten_rnn_tanh",
+    FastrnnsTask.RESNET18: "resnet18",
+    FastrnnsTask.RESNET50: "resnet50",
 }
 """The reference arm of every case of a task: torch's own library without cuDNN, which every machine has, or the eager form."""
 
 HAND_WRITTEN = {Form.EAGER: "py", Form.SCRIPT: "jit", Form.COMPILE: "compile"}
 
 
-def _hand_written(structure: str, task: Task, *, suffix: str | None = None) -> tuple[Variant, ...]:
+def _hand_written(structure: str, task: FastrnnsTask, *, suffix: str | None = None) -> tuple[Variant, ...]:
     """The eager, the scripted and the compiled form; `suffix` follows ``py``, ``jit`` and ``compile`` in the names."""
     tail = f"_{structure}" if suffix is None else suffix
     return tuple(
@@ -98,7 +98,7 @@ def _hand_written(structure: str, task: Task, *, suffix: str | None = None) -> t
     )
 
 
-def _library(task: Task) -> tuple[Variant, ...]:
+def _library(task: FastrnnsTask) -> tuple[Variant, ...]:
     """torch.nn's module for a task, with cuDNN and without."""
     return (
         Variant(name=f"cudnn_{task}", task=task, structure="library", form=Form.LIBRARY),
@@ -106,43 +106,52 @@ def _library(task: Task) -> tuple[Variant, ...]:
     )
 
 
-def _convolutional(task: Task) -> tuple[Variant, ...]:
+def _convolutional(task: FastrnnsTask) -> tuple[Variant, ...]:
     forms = {Form.EAGER: "", Form.TRACE: "_jit", Form.COMPILE: "_compile"}
     return tuple(Variant(name=f"{task}{tail}", task=task, structure=str(task), form=form) for form, tail in forms.items())
 
 
 def _all_variants() -> tuple[Variant, ...]:
     layernorm = Variant(
-        name="cudnn_layernorm", task=Task.LAYERNORM, structure="library_layernorm", form=Form.LIBRARY, forward_only=True
+        name="cudnn_layernorm", task=FastrnnsTask.LAYERNORM, structure="library_layernorm", form=Form.LIBRARY, forward_only=True
     )
     variable = {Form.LIBRARY: "vl_cudnn", Form.ATEN: "vl_aten", Form.EAGER: "vl_py", Form.SCRIPT: "vl_jit"}
     return (
-        Variant(name="cudnn", task=Task.SEQUENCE, structure="library", form=Form.LIBRARY),
-        Variant(name="aten", task=Task.SEQUENCE, structure="library", form=Form.ATEN),
-        Variant(name="compile_lstm", task=Task.SEQUENCE, structure="library", form=Form.COMPILE),
-        *_hand_written("loop", Task.SEQUENCE, suffix=""),
-        *_hand_written("premul", Task.SEQUENCE),
-        *_hand_written("premul_bias", Task.SEQUENCE),
-        *_hand_written("multilayer", Task.SEQUENCE),
-        Variant(name="compile_scan", task=Task.SEQUENCE, structure="scan", form=Form.COMPILE),
-        Variant(name="compile_while_loop", task=Task.SEQUENCE, structure="while_loop", form=Form.COMPILE),
-        Variant(name="cudnn_simple", task=Task.LAST_STATE, structure="library", form=Form.LIBRARY),
-        Variant(name="aten_simple", task=Task.LAST_STATE, structure="library", form=Form.ATEN),
-        *_hand_written("simple", Task.LAST_STATE),
+        Variant(name="cudnn", task=FastrnnsTask.SEQUENCE, structure="library", form=Form.LIBRARY),
+        Variant(name="aten", task=FastrnnsTask.SEQUENCE, structure="library", form=Form.ATEN),
+        Variant(name="compile_lstm", task=FastrnnsTask.SEQUENCE, structure="library", form=Form.COMPILE),
+        *_hand_written("loop", FastrnnsTask.SEQUENCE, suffix=""),
+        *_hand_written("premul", FastrnnsTask.SEQUENCE),
+        *_hand_written("premul_bias", FastrnnsTask.SEQUENCE),
+        *_hand_written("multilayer", FastrnnsTask.SEQUENCE),
+        Variant(name="compile_scan", task=FastrnnsTask.SEQUENCE, structure="scan", form=Form.COMPILE),
+        Variant(name="compile_while_loop", task=FastrnnsTask.SEQUENCE, structure="while_loop", form=Form.COMPILE),
+        Variant(name="cudnn_simple", task=FastrnnsTask.LAST_STATE, structure="library", form=Form.LIBRARY),
+        Variant(name="aten_simple", task=FastrnnsTask.LAST_STATE, structure="library", form=Form.ATEN),
+        *_hand_written("simple", FastrnnsTask.LAST_STATE),
         layernorm,
-        Variant(name="aten_layernorm", task=Task.LAYERNORM, structure="library_layernorm", form=Form.ATEN, forward_only=True),
-        *_hand_written("layernorm", Task.LAYERNORM),
-        *_hand_written("layernorm_decom", Task.LAYERNORM),
-        *_library(Task.DROPOUT),
-        *_hand_written("dropout", Task.DROPOUT),
-        *(Variant(name=name, task=Task.VARIABLE_LENGTH, structure=_of(form), form=form) for form, name in variable.items()),
-        Variant(name="vl_compile", task=Task.VARIABLE_LENGTH, structure="variable_length", form=Form.COMPILE),
-        *_library(Task.BIDIRECTIONAL),
-        *_hand_written("bidirectional", Task.BIDIRECTIONAL),
-        *_hand_written("milstm", Task.MILSTM),
-        *(one for task in (Task.GRU, Task.RNN_RELU, Task.RNN_TANH) for one in (*_library(task), *_hand_written(str(task), task))),
-        *_convolutional(Task.RESNET18),
-        *_convolutional(Task.RESNET50),
+        Variant(
+            name="aten_layernorm", task=FastrnnsTask.LAYERNORM, structure="library_layernorm", form=Form.ATEN, forward_only=True
+        ),
+        *_hand_written("layernorm", FastrnnsTask.LAYERNORM),
+        *_hand_written("layernorm_decom", FastrnnsTask.LAYERNORM),
+        *_library(FastrnnsTask.DROPOUT),
+        *_hand_written("dropout", FastrnnsTask.DROPOUT),
+        *(
+            Variant(name=name, task=FastrnnsTask.VARIABLE_LENGTH, structure=_of(form), form=form)
+            for form, name in variable.items()
+        ),
+        Variant(name="vl_compile", task=FastrnnsTask.VARIABLE_LENGTH, structure="variable_length", form=Form.COMPILE),
+        *_library(FastrnnsTask.BIDIRECTIONAL),
+        *_hand_written("bidirectional", FastrnnsTask.BIDIRECTIONAL),
+        *_hand_written("milstm", FastrnnsTask.MILSTM),
+        *(
+            one
+            for task in (FastrnnsTask.GRU, FastrnnsTask.RNN_RELU, FastrnnsTask.RNN_TANH)
+            for one in (*_library(task), *_hand_written(str(task), task))
+        ),
+        *_convolutional(FastrnnsTask.RESNET18),
+        *_convolutional(FastrnnsTask.RESNET50),
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from ci_bench.errors import BadConfig
-from ci_bench.suites.functions.grids import Arm, Declaration, points
+from ci_bench.suites.functions.grids import Arm, GridDeclaration, points
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ Dtype = Any
 """``fp32``, ``bf16``, ``int64``, …, or torch's own."""
 
 
-class Session(Protocol):
+class DeclaringSession(Protocol):
     """The builder of a case, during its build and its calls; `device` is the run's."""
 
     device: str
@@ -53,14 +53,14 @@ class Session(Protocol):
 
 @dataclass(slots=True)
 class _Present:
-    session: Session | None = None
+    session: DeclaringSession | None = None
 
 
 _PRESENT = _Present()
 
 
 @contextmanager
-def building(session: Session) -> "Iterator[None]":
+def building(session: DeclaringSession) -> "Iterator[None]":
     """While a case of this session is built, called or taken down."""
     before, _PRESENT.session = _PRESENT.session, session
     try:
@@ -154,11 +154,11 @@ class Benchmark(Generic[P, R]):
 
         return add
 
-    def declaration(self, file: str) -> Declaration:
+    def declaration(self, file: str) -> GridDeclaration:
         """Return the declaration of the decorators; `file` is its name in errors."""
         code = inspect.unwrap(self.function).__code__
         signature = inspect.signature(self.function).parameters
-        return Declaration(
+        return GridDeclaration(
             file=file,
             line=code.co_firstlineno,
             function=self.function.__name__,

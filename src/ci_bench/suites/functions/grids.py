@@ -47,7 +47,7 @@ class Arm:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Declaration:
+class GridDeclaration:
     """A benchmark as declared. `file` is relative to the tree, `line` that of the decorator.
 
     `optional` are parameters that have a default. `keywords` are those of the decorator without
@@ -90,7 +90,7 @@ class Point:
     label: str
 
 
-def points(declared: Declaration) -> tuple[Point, ...]:
+def points(declared: GridDeclaration) -> tuple[Point, ...]:
     """All points of a benchmark, in the order of its lists, the last of which varies fastest.
 
     Raises:
@@ -165,7 +165,7 @@ def _short(text: str) -> str:
     return f"{plain}_{hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]}"
 
 
-def _label_of(declared: Declaration, values: Mapping[str, Any]) -> str:
+def _label_of(declared: GridDeclaration, values: Mapping[str, Any]) -> str:
     shown = []
     for name in sorted(values):
         try:
@@ -192,7 +192,7 @@ def is_small(value: Any) -> bool:
     return small and all(map(is_small, items))
 
 
-def _check(declared: Declaration) -> None:
+def _check(declared: GridDeclaration) -> None:
     """Check everything that can be wrong besides the grid."""
     for name, form in ((declared.function, FUNCTION), *((name, NAME) for name in declared.parameters)):
         if not form.fullmatch(name):
@@ -212,7 +212,7 @@ def _told(value: Any) -> str:
         return "a very long number"
 
 
-def _check_arms(declared: Declaration) -> None:
+def _check_arms(declared: GridDeclaration) -> None:
     names = [arm.name for arm in declared.arms]
     for place, arm in enumerate(declared.arms):
         if not ARM.fullmatch(arm.name):
@@ -230,7 +230,7 @@ def _check_arms(declared: Declaration) -> None:
         raise declared.fault("provider", f"{len(names)} of them; at most {MOST_ARMS} are allowed")
 
 
-def _listed(declared: Declaration) -> Iterator[Mapping[str, Any]]:
+def _listed(declared: GridDeclaration) -> Iterator[Mapping[str, Any]]:
     """The points of an explicit list."""
     others = [name for name in declared.keywords if name not in OPTIONS]
     if others:
@@ -246,7 +246,7 @@ def _listed(declared: Declaration) -> Iterator[Mapping[str, Any]]:
         yield _whole(declared, dict(item), f"cases[{number}]")
 
 
-def _grid(declared: Declaration) -> Iterator[Mapping[str, Any]]:
+def _grid(declared: GridDeclaration) -> Iterator[Mapping[str, Any]]:
     """Each combination of the dimensions' values."""
     dimensions: dict[str, Sequence[Any]] = {}
     for keyword, value in declared.keywords.items():
@@ -267,7 +267,7 @@ def _grid(declared: Declaration) -> Iterator[Mapping[str, Any]]:
         yield _whole(declared, dict(zip(dimensions, combination, strict=True)), "grid")
 
 
-def _parameter_of(declared: Declaration, keyword: str) -> str:
+def _parameter_of(declared: GridDeclaration, keyword: str) -> str:
     """The parameter that a keyword names: itself, or its singular."""
     singular = {keyword.removesuffix("s"), keyword.removesuffix("es"), re.sub("ies$", "y", keyword)} - {keyword}
     fitting = [name for name in declared.parameters if name == keyword] or [
@@ -279,14 +279,14 @@ def _parameter_of(declared: Declaration, keyword: str) -> str:
     raise AssertionError(keyword)
 
 
-def _require_parameter(declared: Declaration, place: str, name: str) -> None:
+def _require_parameter(declared: GridDeclaration, place: str, name: str) -> None:
     if name not in declared.parameters:
         taken = ", ".join(declared.parameters) or "none"
         near = meant(name, (*declared.parameters, *OPTIONS))
         raise declared.fault(place, f"no parameter of this name (there are: {taken}){near}")
 
 
-def _whole(declared: Declaration, values: dict[str, Any], place: str) -> Mapping[str, Any]:
+def _whole(declared: GridDeclaration, values: dict[str, Any], place: str) -> Mapping[str, Any]:
     missing = [name for name in declared.parameters if name not in values and name not in declared.optional]
     if missing:
         raise declared.fault(place, f"{missing[0]} has no value; give a list `{missing[0]}=[…]`, or the parameter a default")

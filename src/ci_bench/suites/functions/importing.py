@@ -22,7 +22,7 @@ from ci_bench.suites.functions.collecting.collected import Collected
 from ci_bench.suites.functions.collecting.recognising import Format, recognise
 from ci_bench.suites.functions.collecting.stand_ins import stand_ins
 from ci_bench.suites.functions.declaring import Benchmark, forget, registered
-from ci_bench.suites.functions.grids import Declaration
+from ci_bench.suites.functions.grids import GridDeclaration
 from ci_bench.suites.functions.literal import PACKAGE
 from ci_bench.suites.functions.plan import Functions, cases_of, files_of, source_of
 
@@ -48,7 +48,7 @@ class ByImport(Functions):
 SUITE = ByImport()
 
 
-def declarations(file: str) -> tuple[Declaration, ...]:
+def declarations(file: str) -> tuple[GridDeclaration, ...]:
     """Return the declarations of a file in the working folder, by importing it.
 
     Raises `BadConfig`.

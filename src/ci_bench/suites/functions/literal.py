@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ci_bench.errors import BadConfig
-from ci_bench.suites.functions.grids import Arm, Declaration
+from ci_bench.suites.functions.grids import Arm, GridDeclaration
 
 PACKAGE, DECORATOR, PROVIDER = "ci_bench", "benchmark", "provider"
 
@@ -19,7 +19,7 @@ class _NotPlain(Exception):  # noqa: N818 - a reason to import the file, not an 
     """Only importing the file shows its contents."""
 
 
-def read(source: str, file: str) -> tuple[Declaration, ...] | None:
+def read(source: str, file: str) -> tuple[GridDeclaration, ...] | None:
     """The benchmarks of a file in their order, `None` if it has to be imported for that.
 
     Raises:
@@ -40,7 +40,7 @@ def read(source: str, file: str) -> tuple[Declaration, ...] | None:
 
 
 @dataclass(kw_only=True, slots=True)
-class _Found:
+class _FoundNames:
     node: ast.FunctionDef
     keywords: dict[str, Any]
     arms: list[Arm]
@@ -56,10 +56,10 @@ class _Reader:
     file: str
     packages: set[str] = field(default_factory=set)
     decorators: set[str] = field(default_factory=set)
-    found: dict[str, _Found] = field(default_factory=dict)
+    found: dict[str, _FoundNames] = field(default_factory=dict)
     plain: set[int] = field(default_factory=set)
 
-    def read(self, tree: ast.Module) -> tuple[Declaration, ...]:
+    def read(self, tree: ast.Module) -> tuple[GridDeclaration, ...]:
         self._read_imports(tree)
         for statement in tree.body:
             if isinstance(statement, ast.FunctionDef):
@@ -102,7 +102,7 @@ class _Reader:
             raise _NotPlain
         keywords = {} if call is None else self._keywords(call, without="work")
         name = keywords.get(PROVIDER, node.name)
-        self.found[node.name] = _Found(node=node, keywords=keywords, arms=[self._arm(node, str(name), reference=False)])
+        self.found[node.name] = _FoundNames(node=node, keywords=keywords, arms=[self._arm(node, str(name), reference=False)])
 
     def _add_provider(self, node: ast.FunctionDef, call: ast.Call, target: ast.Attribute) -> None:
         base = target.value.id if isinstance(target.value, ast.Name) else ""
@@ -154,8 +154,8 @@ class _Reader:
             if own is None or own.node is not node:
                 raise _NotPlain
 
-    def _declaration(self, found: _Found) -> Declaration:
-        return Declaration(
+    def _declaration(self, found: _FoundNames) -> GridDeclaration:
+        return GridDeclaration(
             file=self.file,
             line=_line(found.node),
             function=found.node.name,

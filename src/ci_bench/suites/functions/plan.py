@@ -19,7 +19,7 @@ from ci_bench.suites.contract import Stage, StageKind, Suite
 from ci_bench.suites.functions import literal
 from ci_bench.suites.functions.bodies import digest_of
 from ci_bench.suites.functions.collecting.recognising import RECOGNISED, recognise
-from ci_bench.suites.functions.grids import Declaration, Point, as_json, points
+from ci_bench.suites.functions.grids import GridDeclaration, Point, as_json, points
 
 FORWARD, BACKWARD = "forward_time", "backward_time"
 AGREES, REFEREED = "agrees", "refereed"
@@ -107,7 +107,7 @@ def files_of(folder: Path, options: Mapping[str, Any]) -> list[str]:
     return list(found)
 
 
-def cases_of(declared: Sequence[Declaration], options: Mapping[str, Any]) -> tuple[Case, ...]:
+def cases_of(declared: Sequence[GridDeclaration], options: Mapping[str, Any]) -> tuple[Case, ...]:
     """The cases of benchmarks that were read or imported, in their order.
 
     Raises:
@@ -126,7 +126,7 @@ def cases_of(declared: Sequence[Declaration], options: Mapping[str, Any]) -> tup
     return tuple(_case(one, f"{prefix}{names[one.file, one.function]}", point) for one in wanted for point in points(one))
 
 
-def _names(declared: Sequence[Declaration]) -> dict[tuple[str, str], str]:
+def _names(declared: Sequence[GridDeclaration]) -> dict[tuple[str, str], str]:
     """Return the name of each benchmark: its function, after its file if two files share it."""
     lines: dict[tuple[str, str], int] = {}
     for one in declared:
@@ -143,7 +143,7 @@ def _names(declared: Sequence[Declaration]) -> dict[tuple[str, str], str]:
     return found
 
 
-def _case(declared: Declaration, name: str, point: Point) -> Case:
+def _case(declared: GridDeclaration, name: str, point: Point) -> Case:
     if len(name) > LONGEST_NAME:
         raise declared.fault("name", f"{name} has more than {LONGEST_NAME} characters, the most of a case's name")
     arms = declared.ordered_arms
@@ -202,7 +202,7 @@ def _below(folder: Path, path: str) -> Iterator[str]:
     yield from (one.as_posix() for one in kept)
 
 
-def _read(folder: Path, file: str) -> tuple[Declaration, ...] | None:
+def _read(folder: Path, file: str) -> tuple[GridDeclaration, ...] | None:
     """Read a file's declarations in literals.
 
     `None` if it has to be imported, as with other tools' benchmarks.

@@ -83,7 +83,7 @@ class Bench:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Expected:
+class ExpectedOutputs:
     """Expected results of an arm, for the values of one seed."""
 
     arm: str
@@ -104,7 +104,7 @@ class Expected:
         return agree(seen, truth=self.truth, runs=self.runs, jolts=self.jolts, epsilon=self.epsilon, sums_are_shown=True)
 
 
-def expect(bench: Bench, arm: str, seed: int, *, half: int = 0) -> Expected:
+def expect(bench: Bench, arm: str, seed: int, *, half: int = 0) -> ExpectedOutputs:
     """Compute the expected results of an arm on the values of a seed, exactly and with rounding.
 
     With `half`, half of their rows are blank. If later calls of the same inputs differ, the
@@ -123,7 +123,7 @@ def expect(bench: Bench, arm: str, seed: int, *, half: int = 0) -> Expected:
     if not repeats:
         others = [_first(bench, arm, draw, mode) for draw, mode in zip(draws, modes, strict=True)]
     truth = None if inside.named else _truth(bench, arm, Draw(seed=seed, wide=True, half=half), plain, own)
-    return Expected(
+    return ExpectedOutputs(
         arm=arm,
         runs=(plain, *others[:SHAKES]),
         jolts=tuple(others[SHAKES:]),
@@ -207,7 +207,7 @@ def verify_arms(
     return Evidence(checks=tuple(checks), metrics=metrics_of(records, launch), facts=facts, begun=begun)
 
 
-def _expect_other(bench: Bench, reference: str) -> tuple[int, Expected]:
+def _expect_other(bench: Bench, reference: str) -> tuple[int, ExpectedOutputs]:
     """Return an unpredictable seed, and the results that are expected of its values.
 
     The values distinguish wrong from right, if a few draws find any. If an input is next to a kink
@@ -222,7 +222,7 @@ def _expect_other(bench: Bench, reference: str) -> tuple[int, Expected]:
     return seed, other
 
 
-def _expect_halves(bench: Bench, reference: str, prepared: Expected) -> tuple[Expected, ...] | None:
+def _expect_halves(bench: Bench, reference: str, prepared: ExpectedOutputs) -> tuple[ExpectedOutputs, ...] | None:
     """Compute the expected results of values with half of the rows blank.
 
     `None` if results have as many numbers as the inputs have rows, or a format in which a row
@@ -236,7 +236,9 @@ def _expect_halves(bench: Bench, reference: str, prepared: Expected) -> tuple[Ex
     return tuple(expect(bench, reference, bench.seed, half=1 + index) for index in range(len(HALVES)))
 
 
-def _with_halves(bench: Bench, arm: str, prepared: Expected, halves: Sequence[Expected], detail: str) -> tuple[Outcome, str]:
+def _with_halves(
+    bench: Bench, arm: str, prepared: ExpectedOutputs, halves: Sequence[ExpectedOutputs], detail: str
+) -> tuple[Outcome, str]:
     """The answer of an arm that agrees on whole values, by values of which half of the rows are blank."""
     for index, expected in enumerate(halves):
         with bench.opened(arm, Draw(seed=bench.seed, half=1 + index)) as built:
@@ -252,7 +254,7 @@ def _with_halves(bench: Bench, arm: str, prepared: Expected, halves: Sequence[Ex
     return Outcome.PASS, f"{detail}; with half of the rows of its inputs blank, too"
 
 
-def _in_second_call(bench: Bench, reference: str, other: Expected, seed: int) -> Expected:
+def _in_second_call(bench: Bench, reference: str, other: ExpectedOutputs, seed: int) -> ExpectedOutputs:
     """Compute the expected results of a second call, on the values of a seed.
 
     It is for a reference that itself keeps state from call to call.
@@ -318,7 +320,7 @@ def _of_nothing(bench: Bench, arms: tuple[str, ...], launch: int) -> Evidence:
 
 
 def _verify(
-    bench: Bench, arm: str, prepared: Expected, other: Expected, seed: int, *, begun: dict[str, FirstCall]
+    bench: Bench, arm: str, prepared: ExpectedOutputs, other: ExpectedOutputs, seed: int, *, begun: dict[str, FirstCall]
 ) -> tuple[Outcome, str, tuple[Recorded, ...], tuple[Mapping[str, Tensor], ...]]:
     """Return the answer, its words, recorded numbers, and agreeing results, on two sets of inputs.
 
@@ -390,7 +392,7 @@ def _form(left: Mapping[str, Tensor]) -> dict[str, tuple[object, ...]]:
     return {name: (value.dtype, *value.shape) for name, value in left.items()}
 
 
-def _over_seeds(bench: Bench, arm: str, prepared: Expected) -> tuple[Outcome, str] | None:
+def _over_seeds(bench: Bench, arm: str, prepared: ExpectedOutputs) -> tuple[Outcome, str] | None:
     """Judge an arm over seeds, if it disagrees with a reference that draws random numbers.
 
     `None` if seeds show nothing, as with calls that differ because they write into their inputs.
@@ -415,7 +417,7 @@ def _how(before: Mapping[str, Tensor], after: Mapping[str, Tensor], found: Agree
     return f"{found.detail}; {WAY_OUT}" if found.outcome is Outcome.FAIL else found.detail
 
 
-def _jump(found: Agreement, expected: Expected) -> str:
+def _jump(found: Agreement, expected: ExpectedOutputs) -> str:
     """Find a jump in values that show nothing: the element that one rounding moves most.
 
     It is an element of the reference itself. The result has a way out; empty if nothing jumps.
@@ -475,7 +477,7 @@ def verify_followed(bench: Bench, arm: str, built: Built, before: Mapping[str, T
     return Check(name=FRESH, arm=arm, outcome=found.outcome, detail=detail[:5000])
 
 
-def _computed(bench: Bench, arm: str, expected: Expected) -> Computed:
+def _computed(bench: Bench, arm: str, expected: ExpectedOutputs) -> Computed:
     draw = Draw(seed=bench.seed)
     return Computed(
         arm=arm,
@@ -488,13 +490,13 @@ def _computed(bench: Bench, arm: str, expected: Expected) -> Computed:
     )
 
 
-def _with_later_calls(computed: Computed, expected: Expected) -> Computed:
+def _with_later_calls(computed: Computed, expected: ExpectedOutputs) -> Computed:
     later = dict(zip(CALLS, expected.later, strict=True))
     runs, jolts = (with_later_calls(expected.runs[0], later, every) for every in (expected.runs, expected.jolts))
     return replace(computed, outputs=runs[0], runs=runs, jolts=jolts)
 
 
-def _work(bench: Bench, expected: Expected) -> dict[str, Fact]:
+def _work(bench: Bench, expected: ExpectedOutputs) -> dict[str, Fact]:
     """Facts on bytes and operations of a call by the benchmark, and on the device's peak."""
     work = bench.benchmark.keywords.get("work")
     said = work(**bench.values) if callable(work) else work

@@ -12,10 +12,12 @@ from ci_bench.suites.shared.planning.arms import CompiledArm
 from ci_bench.suites.shared.planning.sizes import DynamicShapes
 from ci_bench.suites.shared.worker.compiling import compiled, fail_beyond_limit
 from ci_bench.suites.shared.worker.fp32_precision import set_fp32_precision
-from ci_bench.suites.torchbench.options import Options, Precision
+from ci_bench.suites.torchbench.options import TorchbenchOptions, TorchbenchPrecision
 
 
-def make_compiler(options: Options, candidate: CompiledArm | None, *, apart: str = "") -> Callable[[Callable[..., Any]], Any]:
+def make_compiler(
+    options: TorchbenchOptions, candidate: CompiledArm | None, *, apart: str = ""
+) -> Callable[[Callable[..., Any]], Any]:
     """`torch.compile` as a candidate has it, or the identity for `None`; `apart` as in `kept_apart`."""
     if candidate is None:
         return lambda function: function
@@ -24,13 +26,13 @@ def make_compiler(options: Options, candidate: CompiledArm | None, *, apart: str
     return partial(compiled, candidate, fullgraph=options.settings.nopython, dynamic=dynamic, apart=apart)
 
 
-def set_up_torch(options: Options) -> None:
+def set_up_torch(options: TorchbenchOptions) -> None:
     """Apply settings to the whole worker: matmul precision, determinism, dynamo, inductor.
 
     Raises:
         LookupError: inductor has no option of a given name; the message names the nearest.
     """
-    set_fp32_precision(tf32=options.precision is Precision.TF32)
+    set_fp32_precision(tf32=options.precision is TorchbenchPrecision.TF32)
     if options.settings.deterministic:
         _be_deterministic()
     dynamo: Any = importlib.import_module("torch._dynamo.config")
@@ -39,7 +41,7 @@ def set_up_torch(options: Options) -> None:
     set_inductor(wanted_of_inductor(options))
 
 
-def wanted_of_inductor(options: Options) -> dict[str, Any]:
+def wanted_of_inductor(options: TorchbenchOptions) -> dict[str, Any]:
     """Inductor's options for a case, the general ones first."""
     settings = options.settings
     wanted: dict[str, Any] = {"fallback_random": True} if settings.align_rng else {}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ci_bench.errors import BadConfig
-from ci_bench.suites.torchbench.options import Source
+from ci_bench.suites.torchbench.options import ModelSource
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,22 +115,22 @@ PACKAGE = "torchbenchmark"
 FOLDERS = ("models", "canary_models")
 
 
-def names(source: Source, path: str | None, *, canary: frozenset[str] = frozenset()) -> tuple[str, ...]:
+def names(source: ModelSource, path: str | None, *, canary: frozenset[str] = frozenset()) -> tuple[str, ...]:
     """The models of a source, sorted. Of a checkout's canary models only those in `canary`.
 
     Raises:
         BadConfig: `path` is missing, or is not a checkout.
     """
     match source:
-        case Source.ZOO:
+        case ModelSource.ZOO:
             return ZOO
-        case Source.HUGGINGFACE:
+        case ModelSource.HUGGINGFACE:
             return tuple(sorted(HUGGINGFACE))
-        case Source.TIMM:
+        case ModelSource.TIMM:
             return TIMM
-        case Source.OWN:
+        case ModelSource.OWN:
             return ()
-        case Source.TORCHBENCH:
+        case ModelSource.TORCHBENCH:
             return _checkout(path, canary)
 
 

@@ -34,7 +34,7 @@ from ci_bench.suites.shared.worker.numerics import Yardstick, yardstick_of
 from ci_bench.suites.shared.worker.roofline import Work, count_work, uncounted_facts, work_facts
 from ci_bench.suites.shared.worker.sharing import really_compiled
 from ci_bench.suites.torchbench import COVERAGE_OPS, COVERAGE_TIME, GRAPH_CALLS, OPS_IN_GRAPHS, OPS_RUN, PACKAGE_SIZE
-from ci_bench.suites.torchbench.options import REFERENCE_ARM, Mode, Options, Precision, Source
+from ci_bench.suites.torchbench.options import REFERENCE_ARM, BenchMode, ModelSource, TorchbenchOptions, TorchbenchPrecision
 from ci_bench.suites.torchbench.program import Ready
 from ci_bench.suites.torchbench.quantization import quantization_loss
 from ci_bench.suites.torchbench.redrawn import build_quiet, judged_over_seeds
@@ -42,16 +42,16 @@ from ci_bench.suites.torchbench.snapshot import Snapshot, flatten
 from ci_bench.suites.torchbench.sources.transforms import leaves, resized
 from ci_bench.suites.torchbench.status import Word, worded
 from ci_bench.suites.torchbench.tables import Settled
-from ci_bench.suites.torchbench.verdict import Answer, Judge, RunnerRule
-from ci_bench.suites.torchbench.verify import Reference, Witness, known_updates, start_of
+from ci_bench.suites.torchbench.verdict import ArmAnswer, Judge, RunnerRule
+from ci_bench.suites.torchbench.verify import Reference, VerifyWitness, known_updates, start_of
 
 
-def eager_computed(options: Options, reference: Reference) -> Computed:
+def eager_computed(options: TorchbenchOptions, reference: Reference) -> Computed:
     """The plain run of eager, its second and its shaken runs for the envelope of rounding, and the fp64 run for the truth.
 
     Of the plain run also the first step once more, after all of them.
     """
-    steps = 1 if options.mode is Mode.TRAINING else len(reference.eager)
+    steps = 1 if options.mode is BenchMode.TRAINING else len(reference.eager)
 
     def named(run: tuple[Snapshot, ...]) -> dict[str, Tensor]:
         return {name: value for index, one in enumerate(run[:steps]) for name, value in _tensors(one, index + 1)}
@@ -107,7 +107,7 @@ def _number(text: str) -> Tensor | None:
         return None
 
 
-def batch_invariance(arm: str, build: Callable[..., Ready], options: Options) -> Check:
+def batch_invariance(arm: str, build: Callable[..., Ready], options: TorchbenchOptions) -> Check:
     """Compare the first rows of the full batch with a batch of only these rows.
 
     Each has a fresh compiled model.
@@ -195,7 +195,7 @@ def accuracy_evidence(settled: Settled, arms: Sequence[str], build: Build, conte
 class FirstCalls:
     """The first calls of arms, for the process that times; `found` by arm. A step through all batches leaves nothing."""
 
-    def __init__(self, options: Options, reference: Reference) -> None:
+    def __init__(self, options: TorchbenchOptions, reference: Reference) -> None:
         """Note eager's first call, unless a quantised reference replaces the timed eager model."""
         self._options, self._reference = options, reference
         self._runs = [read_call({}, _left(one[0])) for one in (reference.eager, reference.again, *reference.shaken)]
@@ -257,12 +257,12 @@ def shared_evidence(settled: Settled, arms: Sequence[str], build: Build, context
     return Evidence(checks=tuple(checks), facts=facts, begun=FirstCalls(options, reference).found)
 
 
-def _witnessed(settled: Settled, build: Build, context: Context) -> tuple[Witness, Judge]:
+def _witnessed(settled: Settled, build: Build, context: Context) -> tuple[VerifyWitness, Judge]:
     """Return eager's results, and the judge that compares arms with them.
 
     `context.keep` gets the results.
     """
-    witness = Witness(options=settled.options, device=context.device, build=build)
+    witness = VerifyWitness(options=settled.options, device=context.device, build=build)
     reference = witness.reference()
     context.keep(eager_computed(settled.options, reference))
     unsteady = settled.non_deterministic
@@ -286,7 +286,7 @@ class _OfCandidate:
 
 
 def _of_candidate(
-    arm: str, settled: Settled, build: Build, witness: Witness, judge: Judge, *, claim: Claim, calls: FirstCalls
+    arm: str, settled: Settled, build: Build, witness: VerifyWitness, judge: Judge, *, claim: Claim, calls: FirstCalls
 ) -> _OfCandidate:
     options = settled.options
     with worded(Word.FAIL_TO_RUN, Word.OOM):
@@ -310,7 +310,7 @@ def _of_candidate(
     return _OfCandidate(checks=tuple(checks), score=answer.score, size=_size_of(ready), lost=lost, package=package)
 
 
-def _coverage(arm: str, build: Build, options: Options, launch: int) -> Iterator[Metric]:
+def _coverage(arm: str, build: Build, options: TorchbenchOptions, launch: int) -> Iterator[Metric]:
     """Share of a step that runs in the graphs of the experiment `coverage`, for each size."""
     with worded(Word.FAIL_TO_RUN, Word.OOM):
         ready, _ = _compiled(build, options.candidates[arm])
@@ -336,7 +336,7 @@ def _coverage(arm: str, build: Build, options: Options, launch: int) -> Iterator
             yield kind.of(arm, Launch(launch=launch, values=(float(value),)), lane=Lane.COUNTERS)
 
 
-def _fresh(candidate: CompiledArm, witness: Witness) -> Ready:
+def _fresh(candidate: CompiledArm, witness: VerifyWitness) -> Ready:
     torch.compiler.reset()
     return witness.build(candidate=candidate)
 
@@ -366,7 +366,7 @@ def _yardstick(settled: Settled) -> Yardstick:
     return usual if settled.tolerance is None else Yardstick(tolerance=settled.tolerance, multiplier=usual.multiplier)
 
 
-def _check(arm: str, answer: Answer, expected: str | None) -> Check:
+def _check(arm: str, answer: ArmAnswer, expected: str | None) -> Check:
     """The check `accuracy`. A result that a table expects passes, and so does a better one."""
     if expected is None or expected == answer.word:
         outcome = answer.outcome if expected in {None, Word.PASS} else Outcome.PASS
@@ -385,7 +385,7 @@ def _runner_check(judge: Judge, last: Snapshot, settled: Settled, arm: str) -> C
     tolerance = settled.runner_tolerance
     rule = RunnerRule(
         tolerance=runner_tolerance(settled.options, str(settled.options.source)) if tolerance is None else tolerance,
-        equal_nan=settled.options.precision is not Precision.FP32,
+        equal_nan=settled.options.precision is not TorchbenchPrecision.FP32,
         larger_multiplier=settled.runner_larger_multiplier,
         iou=settled.runner_iou,
     )
@@ -394,12 +394,12 @@ def _runner_check(judge: Judge, last: Snapshot, settled: Settled, arm: str) -> C
     return Check(name="runner_rule", arm=arm, outcome=Outcome.PASS if agrees else Outcome.FAIL, detail=detail, informative=True)
 
 
-def runner_tolerance(options: Options, source: str) -> float:
+def runner_tolerance(options: TorchbenchOptions, source: str) -> float:
     """The runner's tolerance by source, mode and precision, unless a table sets another."""
-    training = options.mode is Mode.TRAINING
-    if source in {Source.HUGGINGFACE, Source.TIMM}:
+    training = options.mode is BenchMode.TRAINING
+    if source in {ModelSource.HUGGINGFACE, ModelSource.TIMM}:
         return 1e-2 if training else 1e-3
-    if options.precision in {Precision.FP16, Precision.AMP_FP16, Precision.AMP_BF16}:
+    if options.precision in {TorchbenchPrecision.FP16, TorchbenchPrecision.AMP_FP16, TorchbenchPrecision.AMP_BF16}:
         return 1e-3
     return 1e-3 if training else 1e-4
 
@@ -422,7 +422,7 @@ def _counted(arm: str, settled: Settled, read: dict[str, int]) -> list[Check]:
     ]
 
 
-def _work(build: Build, options: Options, device: str) -> dict[str, Fact]:
+def _work(build: Build, options: TorchbenchOptions, device: str) -> dict[str, Fact]:
     """Return the operations of one eager step and the device's peak; the peak and a reason if they cannot be counted."""
     try:
         ready = build(candidate=None)

@@ -1,7 +1,7 @@
 """The options of `torchbench` as frozen values, with their defaults. No torch here.
 
-`Entry` is one item of the configuration: which models, in which modes. `Options` are those of one case, as its `params` hold
-them.
+`Entry` is one item of the configuration: which models, in which modes. `TorchbenchOptions` are those of one
+case, as its `params` hold them.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ TRAINING_PARTS = tuple(part.name for part in STEP_PARTS[1:])
 """Timed parts of a training step if only the model is compiled."""
 
 
-class Source(StrEnum):
+class ModelSource(StrEnum):
     """Sources of models."""
 
     ZOO = "zoo"
@@ -37,7 +37,7 @@ class Source(StrEnum):
     """The user's own, by import path or by file."""
 
 
-class Mode(StrEnum):
+class BenchMode(StrEnum):
     """The work of a step."""
 
     TRAINING = "training"
@@ -59,7 +59,7 @@ class QuantizedArms(StrEnum):
     CANDIDATE = "candidate"
 
 
-class Scope(StrEnum):
+class ModelScope(StrEnum):
     """Part of the step that the backend compiles: the whole step, or only the model.
 
     With only the model, forward, backward and optimizer are timed separately as well.
@@ -69,7 +69,7 @@ class Scope(StrEnum):
     MODEL = "model"
 
 
-class Precision(StrEnum):
+class TorchbenchPrecision(StrEnum):
     """Formats of stored and multiplied numbers.
 
     `tf32` is for CUDA matmuls; `fp16` and `bf16` cast the weights; `amp_` autocasts.
@@ -89,16 +89,16 @@ class Precision(StrEnum):
 
 
 _EPSILON = {
-    Precision.TF32: 2.0**-11,
-    Precision.FP16: 2.0**-11,
-    Precision.AMP_FP16: 2.0**-11,
-    Precision.BF16: 2.0**-8,
-    Precision.AMP_BF16: 2.0**-8,
+    TorchbenchPrecision.TF32: 2.0**-11,
+    TorchbenchPrecision.FP16: 2.0**-11,
+    TorchbenchPrecision.AMP_FP16: 2.0**-11,
+    TorchbenchPrecision.BF16: 2.0**-8,
+    TorchbenchPrecision.AMP_BF16: 2.0**-8,
 }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class TorchbenchSettings:
     """Settings that all cases of an entry share: how a model is built, compiled, run and verified.
 
     `steps` is the least number of steps that are verified, one after the other. `perturbations` is
@@ -111,7 +111,7 @@ class Settings:
     `None` without a search.
     """
 
-    scope: Scope = Scope.MODEL
+    scope: ModelScope = ModelScope.MODEL
     measure: Measure = Measure.BOTH
     batch_size: int | None = None
     largest: SizeLimits | None = None
@@ -146,7 +146,7 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
+class TorchbenchOptions:
     """One case.
 
     `rules` are the table rows that concern it (see `tables`); those with a device are decided in
@@ -156,12 +156,12 @@ class Options:
     """
 
     model: str
-    mode: Mode
-    precision: Precision
+    mode: BenchMode
+    precision: TorchbenchPrecision
     backend: str
-    source: Source = Source.ZOO
+    source: ModelSource = ModelSource.ZOO
     path: str | None = None
-    settings: Settings = Settings()
+    settings: TorchbenchSettings = TorchbenchSettings()
     rules: tuple[Mapping[str, Any], ...] = ()
     listed: tuple[CompiledArm, ...] = ()
     layouts: tuple[Layout, ...] = ()
@@ -192,7 +192,7 @@ class Options:
         params: dict[str, Any] = asdict(self)
         del params["listed"], params["layouts"], params["processes"]
         for name in ("varies", "dynamic_shapes", "largest"):  # results of earlier versions have none of them
-            if getattr(self.settings, name) == getattr(Settings(), name):
+            if getattr(self.settings, name) == getattr(TorchbenchSettings(), name):
                 del params["settings"][name]
         if self.listed:
             del params["backend"]
@@ -204,14 +204,14 @@ class Options:
         return plain
 
 
-def parse(params: Mapping[str, Any]) -> Options:
+def parse(params: Mapping[str, Any]) -> TorchbenchOptions:
     """The options of a case from its parameters."""
     values = dict(params)
     settings = settings_from(values.pop("settings", {}))
-    return Options(
-        mode=Mode(values.pop("mode")),
-        precision=Precision(values.pop("precision")),
-        source=Source(values.pop("source", Source.ZOO)),
+    return TorchbenchOptions(
+        mode=BenchMode(values.pop("mode")),
+        precision=TorchbenchPrecision(values.pop("precision")),
+        source=ModelSource(values.pop("source", ModelSource.ZOO)),
         backend=values.pop("backend", ""),
         listed=tuple(map(read_arm, values.pop("arms", ()))),
         layouts=tuple(map(read_layout, values.pop("layouts", ()))),
@@ -221,18 +221,18 @@ def parse(params: Mapping[str, Any]) -> Options:
     )
 
 
-def settings_from(values: Mapping[str, Any]) -> Settings:
+def settings_from(values: Mapping[str, Any]) -> TorchbenchSettings:
     """Settings from plain values, which have been checked against the schema."""
-    known = {one.name for one in fields(Settings)}
+    known = {one.name for one in fields(TorchbenchSettings)}
     given = {name: value for name, value in values.items() if name in known}
     given["varies"] = tuple(map(Axis, given.get("varies", VARIES)))
     given["dynamic_shapes"] = DynamicShapes(given.get("dynamic_shapes", DynamicShapes.SYMBOLS))
     limits = given.get("largest")
     given["largest"] = SizeLimits(**limits) if isinstance(limits, Mapping) else limits
-    given["scope"] = Scope(given.get("scope", Scope.MODEL))
+    given["scope"] = ModelScope(given.get("scope", ModelScope.MODEL))
     given["quantized_arms"] = QuantizedArms(given.get("quantized_arms", QuantizedArms.BOTH))
     given["measure"] = Measure(given.get("measure", Measure.BOTH))
-    return Settings(**given)
+    return TorchbenchSettings(**given)
 
 
 def _plain(value: Any) -> Any:

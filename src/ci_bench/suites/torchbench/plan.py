@@ -36,13 +36,13 @@ from ci_bench.suites.torchbench.options import (
     QUANTIZATION_LOSS,
     REFERENCE_ARM,
     TRAINING_PARTS,
+    BenchMode,
     Measure,
-    Mode,
-    Options,
-    Precision,
-    Scope,
-    Settings,
-    Source,
+    ModelScope,
+    ModelSource,
+    TorchbenchOptions,
+    TorchbenchPrecision,
+    TorchbenchSettings,
     parse,
     settings_from,
 )
@@ -54,7 +54,7 @@ LONGEST_NAME = 60
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Selection:
+class ModelSelection:
     """Selected models of a source.
 
     `models` and `exclude_exact` are exact names (empty: all, none), `filter` and `exclude` regular expressions, searched without
@@ -70,14 +70,14 @@ class Selection:
     durations: str | None = None
 
 
-def selection_from(entry: Mapping[str, Any]) -> Selection:
+def selection_from(entry: Mapping[str, Any]) -> ModelSelection:
     """The selection of an entry of the configuration."""
     lists: dict[str, Any] = {name: tuple(entry.get(name, ())) for name in ("models", "filter", "exclude", "exclude_exact")}
     rest: dict[str, Any] = {name: entry[name] for name in ("partitions", "partition", "durations") if name in entry}
-    return Selection(**lists, **rest)
+    return ModelSelection(**lists, **rest)
 
 
-def select(known: Sequence[str], wanted: Selection) -> tuple[str, ...]:
+def select(known: Sequence[str], wanted: ModelSelection) -> tuple[str, ...]:
     """The chosen names in the source's order.
 
     Raises:
@@ -93,7 +93,7 @@ def select(known: Sequence[str], wanted: Selection) -> tuple[str, ...]:
     return _share(tuple(chosen), wanted)
 
 
-def _check_names(known: Sequence[str], wanted: Selection) -> None:
+def _check_names(known: Sequence[str], wanted: ModelSelection) -> None:
     for field, names in (("models", wanted.models), ("exclude_exact", wanted.exclude_exact)):
         for name in names:
             if name not in known:
@@ -107,7 +107,7 @@ def _search(field: str, pattern: str, name: str) -> bool:
         raise BadConfig(f"{WHERE}.{field}: {pattern!r} is not a regular expression: {error}") from error
 
 
-def _share(names: tuple[str, ...], wanted: Selection) -> tuple[str, ...]:
+def _share(names: tuple[str, ...], wanted: ModelSelection) -> tuple[str, ...]:
     if not 0 <= wanted.partition < wanted.partitions:
         last = wanted.partitions - 1
         raise BadConfig(
@@ -154,7 +154,7 @@ def earlier_durations(path: Path) -> dict[str, float]:
 MEMORY_LAUNCHES = (0, 1)
 """Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""
 NAME = re.compile(r"[^A-Za-z0-9_.-]+")
-SETTINGS = frozenset(one.name for one in fields(Settings))
+SETTINGS = frozenset(one.name for one in fields(TorchbenchSettings))
 
 
 class TorchBench(Suite):
@@ -177,7 +177,7 @@ class TorchBench(Suite):
         layouts = shared_models(options, WHERE, instead_of=("backend", "arms", "compile"))
         sizes = _batch_sizes(options)
         settings = settings_from({name: value for name, value in options.items() if name in SETTINGS and name != "batch_size"})
-        source = Source(options.get("source", Source.ZOO))
+        source = ModelSource(options.get("source", ModelSource.ZOO))
         table = read_tables(options.get("tables", ()))
         models = _models(options, source, table)
         _check_short(models)
@@ -186,10 +186,10 @@ class TorchBench(Suite):
         cases = []
         counts = counts_of(options) if layouts else (1,)
         for (model, mode, precision, (backend, compiled)), size, count in product(axes, sizes, counts):
-            one = Options(
+            one = TorchbenchOptions(
                 model=model,
-                mode=Mode(mode),
-                precision=Precision(precision),
+                mode=BenchMode(mode),
+                precision=TorchbenchPrecision(precision),
                 backend=backend,
                 source=source,
                 path=options.get("path"),
@@ -210,8 +210,8 @@ class TorchBench(Suite):
 
         They are the folder of a checkout, tables, and the durations that balance shares.
         """
-        source = Source(options.get("source", Source.ZOO))
-        folder = [options["path"]] if source is Source.TORCHBENCH and "path" in options else []
+        source = ModelSource(options.get("source", ModelSource.ZOO))
+        folder = [options["path"]] if source is ModelSource.TORCHBENCH and "path" in options else []
         durations = [options["durations"]] if "durations" in options and options.get("partitions", 1) > 1 else []
         return (*folder, *options.get("tables", ()), *durations)
 
@@ -246,14 +246,14 @@ class TorchBench(Suite):
 SUITE = TorchBench()
 
 
-def _models(options: Mapping[str, Any], source: Source, table: Table) -> tuple[str, ...]:
-    if source is Source.OWN:
+def _models(options: Mapping[str, Any], source: ModelSource, table: Table) -> tuple[str, ...]:
+    if source is ModelSource.OWN:
         models = tuple(options.get("models", ()))
         if not models:
             raise BadConfig(f"{WHERE}.models: source own needs models, as package.module:factory or path:FILE,class:NAME")
         return _chosen_of(models, options)
     known = catalogue.names(source, options.get("path"), canary=table.canaries | frozenset(options.get("models", ())))
-    if source is Source.TIMM and options.get("models"):
+    if source is ModelSource.TIMM and options.get("models"):
         return _chosen_of(tuple(options["models"]), options)
     strangers = unknown_models(table, known)
     if options.get("strict", False) and strangers:
@@ -272,7 +272,7 @@ def _batch_sizes(options: Mapping[str, Any]) -> tuple[int | str | None, ...]:
     return tuple(given) if isinstance(given, list | tuple) else (given,)
 
 
-def _sized(settings: Settings, size: int | str | None, options: Mapping[str, Any]) -> Settings:
+def _sized(settings: TorchbenchSettings, size: int | str | None, options: Mapping[str, Any]) -> TorchbenchSettings:
     """The settings of a case of this batch size, given or to be found."""
     limits = limits_of(size, options, _batch_sizes(options), WHERE)
     return replace(settings, batch_size=None if size is None or limits is not None else int(size), largest=limits)
@@ -298,9 +298,9 @@ def _listed(options: Mapping[str, Any], name: str, default: tuple[str, ...] = ("
     return (value,) if isinstance(value, str) else tuple(value)
 
 
-def _check(options: Options) -> None:
+def _check(options: TorchbenchOptions) -> None:
     """Refuse options that clash."""
-    settings, training = options.settings, options.mode is Mode.TRAINING
+    settings, training = options.settings, options.mode is BenchMode.TRAINING
     _check_inductor(settings)
     if options.layouts:
         _check_layouts(settings)
@@ -312,7 +312,7 @@ def _check(options: Options) -> None:
         largest=settings.largest is not None,
         arms=options.candidates.values(),
     )
-    if settings.nopython and training and settings.scope is Scope.STEP:
+    if settings.nopython and training and settings.scope is ModelScope.STEP:
         message = (
             f"{WHERE}.nopython: a whole training step breaks the graph at backward; use `scope: model`, or only mode inference"
         )
@@ -332,19 +332,22 @@ def _check(options: Options) -> None:
     _check_quantization(options)
 
 
-def _check_layouts(settings: Settings) -> None:
+def _check_layouts(settings: TorchbenchSettings) -> None:
     """Refuse options that a shared batch, or a step with collectives, cannot have."""
     unmet = {
         "dynamic": (settings.dynamic, "processes share one batch size; leave it out"),
         "batch_size": (settings.largest is not None, "the largest is found for one process; give a number of rows"),
-        "scope": (settings.scope is Scope.STEP, "a step of several processes is not compiled as a whole; use `scope: model`"),
+        "scope": (
+            settings.scope is ModelScope.STEP,
+            "a step of several processes is not compiled as a whole; use `scope: model`",
+        ),
     }
     faults = [f"{WHERE}.{name}: with `layouts`, {why}" for name, (is_asked, why) in unmet.items() if is_asked]
     if faults:
         raise BadConfig("\n".join(faults))
 
 
-def _check_quantization(options: Options) -> None:
+def _check_quantization(options: TorchbenchOptions) -> None:
     """Check the precision of quantised weights.
 
     With an unquantised reference, weights may be fp32, too: such a case measures the effect of
@@ -353,27 +356,29 @@ def _check_quantization(options: Options) -> None:
     settings = options.settings
     if settings.quantization is None:
         for name in ("quantized_arms", "quantization_limit"):
-            if getattr(settings, name) != getattr(Settings(), name):
+            if getattr(settings, name) != getattr(TorchbenchSettings(), name):
                 raise BadConfig(f"{WHERE}.{name}: requires `quantization`")
         return
-    precisions = (Precision.BF16, Precision.FP32) if settings.compares_quantization else (Precision.BF16,)
-    if options.mode is Mode.TRAINING or options.precision not in precisions:
+    precisions = (
+        (TorchbenchPrecision.BF16, TorchbenchPrecision.FP32) if settings.compares_quantization else (TorchbenchPrecision.BF16,)
+    )
+    if options.mode is BenchMode.TRAINING or options.precision not in precisions:
         listed = " or ".join(f"`precision: {precision}`" for precision in precisions)
         raise BadConfig(f"{WHERE}.quantization: is for `mode: inference` and {listed}")
     if settings.quantization_limit is not None and not settings.compares_quantization:
         raise BadConfig(f"{WHERE}.quantization_limit: is for `quantized_arms: candidate`, which has an unquantised reference")
 
 
-def _check_inductor(settings: Settings) -> None:
+def _check_inductor(settings: TorchbenchSettings) -> None:
     """Refuse options that inductor lacks, or that have another type."""
     faults = [f"{WHERE}.inductor.{fault}" for fault in option_faults(settings.inductor)]
     if faults:
         raise BadConfig("\n".join(faults))
 
 
-def _case(options: Options, name: str, *, sized: bool) -> Case:
+def _case(options: TorchbenchOptions, name: str, *, sized: bool) -> Case:
     shared = bool(options.layouts)  # of a step of several processes no parts are known: collectives overlap with them
-    parts = TRAINING_PARTS if options.mode is Mode.TRAINING and options.settings.scope is Scope.MODEL else ()
+    parts = TRAINING_PARTS if options.mode is BenchMode.TRAINING and options.settings.scope is ModelScope.MODEL else ()
     lossy = (QUANTIZATION_LOSS,) if options.settings.compares_quantization else ()
     accuracy = ("accuracy", *lossy) if options.settings.measure is not Measure.PERFORMANCE else ()
     timed = options.settings.measure is not Measure.ACCURACY
@@ -418,14 +423,14 @@ def _check_short(models: Sequence[str]) -> None:
             )
 
 
-def _named(options: Mapping[str, Any], source: Source, models: Sequence[str]) -> dict[str, str]:
+def _named(options: Mapping[str, Any], source: ModelSource, models: Sequence[str]) -> dict[str, str]:
     """The name of each model's cases: the model's, after the entry's if it has one.
 
     The only model of a named entry is called as the entry if it is of the user's own code, where
     its name is a path.
     """
     entry = options.get("name")
-    if entry and source is Source.OWN and len(models) == 1:
+    if entry and source is ModelSource.OWN and len(models) == 1:
         return {models[0]: entry}
     prefix = f"{entry}." if entry else ""
     return {model: prefix + _short(model) for model in models}

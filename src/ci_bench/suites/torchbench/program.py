@@ -20,20 +20,20 @@ from ci_bench.suites.contract import Mark, Part, Unsupported
 from ci_bench.suites.shared.planning.arms import CompiledArm
 from ci_bench.suites.shared.worker.casts import cast_module, in_type, real_parts, rounded_buffers
 from ci_bench.suites.shared.worker.compiling import compile_arguments
-from ci_bench.suites.shared.worker.experiments import Captured, captures, require_forward
+from ci_bench.suites.shared.worker.experiments import CapturedProgram, captures, require_forward
 from ci_bench.suites.shared.worker.fp32_precision import set_fp32_precision
 from ci_bench.suites.shared.worker.marks import MarkShapes, marked, shape_marks
 from ci_bench.suites.shared.worker.optimizers import SMALLEST_EPS, make_optimizer
 from ci_bench.suites.torchbench.backends import make_compiler
-from ci_bench.suites.torchbench.options import TRAINING_PARTS, Mode, Options, Precision, Scope
+from ci_bench.suites.torchbench.options import TRAINING_PARTS, BenchMode, ModelScope, TorchbenchOptions, TorchbenchPrecision
 from ci_bench.suites.torchbench.snapshot import buffers_of, leaves_of, load_state, parameters_of
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Loss, Sample
 
 Result = tuple[Tensor | None, Any]
 """Loss (detached) and outputs of one step."""
 
-_WEIGHTS = {Precision.FP16: torch.float16, Precision.BF16: torch.bfloat16}
-_AUTOCAST = {Precision.AMP_BF16: torch.bfloat16, Precision.AMP_FP16: torch.float16}
+_WEIGHTS = {TorchbenchPrecision.FP16: torch.float16, TorchbenchPrecision.BF16: torch.bfloat16}
+_AUTOCAST = {TorchbenchPrecision.AMP_BF16: torch.bfloat16, TorchbenchPrecision.AMP_FP16: torch.float16}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,13 +48,13 @@ class Ready:
     samples: tuple[Sample, ...]
     step: Callable[[Sample, Mark], Result]
     parts: tuple[Part, ...]
-    form: Captured | None = None
+    form: CapturedProgram | None = None
     rounded: str = ""
     """The fp32 buffers that the precision rounded, and by how much."""
 
 
 def make_ready(
-    options: Options,
+    options: TorchbenchOptions,
     loaded: Loaded,
     *,
     device: str,
@@ -69,7 +69,7 @@ def make_ready(
     autocast. `captured` means that its steps have to fit into a CUDA graph as they are. `folder` is
     for files of compiled models, which all processes of the case find there.
     """
-    training = options.mode is Mode.TRAINING
+    training = options.mode is BenchMode.TRAINING
     placed = place(options, loaded, device=device, exact=exact)
     module, samples, loss, autocast = placed.module, placed.samples, placed.loss, placed.autocast
     form = _form(options, candidate, module, samples, folder)
@@ -81,12 +81,12 @@ def make_ready(
         return Ready(module=module, optimizer=None, samples=samples, step=step, parts=(), form=form, rounded=placed.rounded)
     assert loss is not None, "a training without a loss takes a projection"  # noqa: S101 - our own bug if not
     trained = trained_of(options, module)
-    compiled = candidate is not None and options.settings.scope is Scope.STEP
+    compiled = candidate is not None and options.settings.scope is ModelScope.STEP
     optimizer = build_optimizer(options, trained, device, capturable=captured or compiled)
     for parameter in module.parameters():
         parameter.grad = torch.zeros_like(parameter)
     trained_model = _Trained(module=module, optimizer=optimizer, loss=loss, autocast=autocast)
-    if options.settings.scope is Scope.STEP:
+    if options.settings.scope is ModelScope.STEP:
         step, parts = _whole_step(trained_model, compiler)
     else:
         step, parts = _model_step(trained_model, compiler, _backward_of(candidate))
@@ -113,10 +113,10 @@ class Placed:
     rounded: str = ""
 
 
-def place(options: Options, loaded: Loaded, *, device: str, exact: bool = False) -> Placed:
+def place(options: TorchbenchOptions, loaded: Loaded, *, device: str, exact: bool = False) -> Placed:
     """Put the loaded model on its device, in the case's precision, in the measured mode."""
-    training = options.mode is Mode.TRAINING
-    set_fp32_precision(tf32=options.precision is Precision.TF32)
+    training = options.mode is BenchMode.TRAINING
+    set_fp32_precision(tf32=options.precision is TorchbenchPrecision.TF32)
     cast = _Cast(device=device, rounded=_WEIGHTS.get(options.precision), exact=exact, images=options.settings.channels_last)
     rounded = "" if cast.rounded is None else rounded_buffers(loaded.module, cast.rounded)
     module = cast.module(loaded.module).train(training if loaded.train_mode is None else loaded.train_mode)
@@ -126,7 +126,7 @@ def place(options: Options, loaded: Loaded, *, device: str, exact: bool = False)
     return Placed(module=module, samples=samples, loss=loss, autocast=autocast, rounded=rounded)
 
 
-def trained_of(options: Options, module: nn.Module) -> list[nn.Parameter]:
+def trained_of(options: TorchbenchOptions, module: nn.Module) -> list[nn.Parameter]:
     """The parameters that are trained. Raises `Unsupported` if the model has none."""
     trained = [one for one in module.parameters() if one.requires_grad]
     if not trained:
@@ -135,22 +135,22 @@ def trained_of(options: Options, module: nn.Module) -> list[nn.Parameter]:
 
 
 def _form(
-    options: Options, candidate: CompiledArm | None, module: nn.Module, samples: Sequence[Sample], folder: Path
-) -> Captured | None:
+    options: TorchbenchOptions, candidate: CompiledArm | None, module: nn.Module, samples: Sequence[Sample], folder: Path
+) -> CapturedProgram | None:
     """Return the object that captures the module, for experiments that capture one.
 
     Raises `Unsupported`.
     """
     if candidate is None or not captures(candidate):
         return None
-    training = options.mode is Mode.TRAINING
-    require_forward(candidate, training=training, whole=training and options.settings.scope is Scope.STEP)
+    training = options.mode is BenchMode.TRAINING
+    require_forward(candidate, training=training, whole=training and options.settings.scope is ModelScope.STEP)
     calls = [(sample.args, sample.kwargs) for sample in samples]
-    return Captured(candidate, module, calls=calls, folder=folder)
+    return CapturedProgram(candidate, module, calls=calls, folder=folder)
 
 
 def build_optimizer(
-    options: Options, parameters: Sequence[Tensor], device: str, *, capturable: bool = False
+    options: TorchbenchOptions, parameters: Sequence[Tensor], device: str, *, capturable: bool = False
 ) -> torch.optim.Optimizer:
     """The named optimizer.
 
@@ -165,14 +165,14 @@ def build_optimizer(
         options=settings.optimizer_options,
         device=device,
         capturable=capturable,
-        defaults={"eps": SMALLEST_EPS} if options.precision is Precision.FP16 else {},
+        defaults={"eps": SMALLEST_EPS} if options.precision is TorchbenchPrecision.FP16 else {},
     )
 
 
 Step = Callable[[Sample, Mark], Result]
 
 
-def _marks(options: Options, samples: Sequence[Sample]) -> MarkShapes | None:
+def _marks(options: TorchbenchOptions, samples: Sequence[Sample]) -> MarkShapes | None:
     settings = options.settings
     return shape_marks(settings.dynamic_shapes, list(map(_tree, samples))) if settings.dynamic else None
 
@@ -353,7 +353,7 @@ def _real(outputs: Any) -> list[Tensor]:
     return [real_parts(leaf) for leaf in leaves]
 
 
-def _autocast(precision: Precision, device: str) -> Callable[[], AbstractContextManager[object]]:
+def _autocast(precision: TorchbenchPrecision, device: str) -> Callable[[], AbstractContextManager[object]]:
     kind = _AUTOCAST.get(precision)
     if kind is None:
         return nullcontext

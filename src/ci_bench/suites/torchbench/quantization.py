@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from ci_bench.records.results import Check, Fact, Outcome
 from ci_bench.suites.contract import Unsupported, no_mark
 from ci_bench.suites.shared.worker.randomness import seed_everything
-from ci_bench.suites.torchbench.options import QUANTIZATION_LOSS, Options, Precision
+from ci_bench.suites.torchbench.options import QUANTIZATION_LOSS, TorchbenchOptions, TorchbenchPrecision
 from ci_bench.suites.torchbench.program import Ready
 from ci_bench.suites.torchbench.snapshot import Leaves, take
 from ci_bench.suites.torchbench.sources.loaded import optional
@@ -39,7 +39,7 @@ Build = Callable[..., Ready]
 """Called with `backend`, `exact` and `quantized`: a fresh model of the case, from the same bytes."""
 
 
-def quantize(module: nn.Module, options: Options) -> None:
+def quantize(module: nn.Module, options: TorchbenchOptions) -> None:
     """Quantise the linear layers of a module in place, as torchao does it.
 
     The weights are in the case's precision.
@@ -55,7 +55,7 @@ def quantize(module: nn.Module, options: Options) -> None:
     config = getattr(quantization, QUANTIZERS[kind], None)
     if config is None:
         raise Unsupported(f"quantization {kind}: this torchao has no {QUANTIZERS[kind]}")
-    if options.precision is Precision.BF16:
+    if options.precision is TorchbenchPrecision.BF16:
         module.to(torch.bfloat16)
     try:
         quantization.quantize_(module, config())
@@ -66,7 +66,7 @@ def quantize(module: nn.Module, options: Options) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Loss:
+class QuantizationLoss:
     """Deviation of one output: shares of the truth's 2-norm and of its largest element."""
 
     name: str
@@ -79,7 +79,7 @@ class Loss:
         return max(self.error, self.largest)
 
 
-def quantization_loss(arm: str, build: Build, options: Options) -> tuple[Check, Mapping[str, Fact]]:
+def quantization_loss(arm: str, build: Build, options: TorchbenchOptions) -> tuple[Check, Mapping[str, Fact]]:
     """The check `quantization_loss` of the quantised candidate against the unquantised model, and its figures as facts."""
     with worded(Word.EAGER_FAIL_TO_RUN, Word.EAGER_1ST_RUN_OOM):
         eager = _outputs(build(candidate=None, quantized=False), options)
@@ -93,7 +93,7 @@ def quantization_loss(arm: str, build: Build, options: Options) -> tuple[Check, 
     return check, _figures(found, rounding)
 
 
-def losses(given: Sequence[Leaves], truth: Sequence[Leaves]) -> tuple[Loss, ...]:
+def losses(given: Sequence[Leaves], truth: Sequence[Leaves]) -> tuple[QuantizationLoss, ...]:
     """Return the deviation of each output over all samples.
 
     It is unbounded for an output that is missing, of another shape or not finite.
@@ -102,15 +102,15 @@ def losses(given: Sequence[Leaves], truth: Sequence[Leaves]) -> tuple[Loss, ...]
     return tuple(_loss(name, [one.get(name) for one in given], [one.get(name) for one in truth]) for name in names)
 
 
-def _loss(name: str, given: Sequence[Tensor | None], truth: Sequence[Tensor | None]) -> Loss:
+def _loss(name: str, given: Sequence[Tensor | None], truth: Sequence[Tensor | None]) -> QuantizationLoss:
     pairs = [(one, true) for one, true in zip(given, truth, strict=True) if one is not None or true is not None]
     if any(one is None or true is None or one.shape != true.shape for one, true in pairs):
-        return Loss(name=name, error=float("inf"), largest=float("inf"))
+        return QuantizationLoss(name=name, error=float("inf"), largest=float("inf"))
     wide = [(one.double().flatten(), true.double().flatten()) for one, true in pairs if one is not None and true is not None]
     off, size = torch.cat([one - true for one, true in wide]), torch.cat([true for _, true in wide])
     if not off.numel():
-        return Loss(name=name, error=0.0, largest=0.0)
-    return Loss(name=name, error=_share(off.norm(), size.norm()), largest=_share(off.abs().max(), size.abs().max()))
+        return QuantizationLoss(name=name, error=0.0, largest=0.0)
+    return QuantizationLoss(name=name, error=_share(off.norm(), size.norm()), largest=_share(off.abs().max(), size.abs().max()))
 
 
 def _share(off: Tensor, size: Tensor) -> float:
@@ -119,7 +119,9 @@ def _share(off: Tensor, size: Tensor) -> float:
     return 0.0 if off == 0 else float(off / size) if size > 0 else float("inf")
 
 
-def _judged(arm: str, found: Sequence[Loss], rounding: Sequence[Loss], *, limit: float, basis: str) -> Check:
+def _judged(
+    arm: str, found: Sequence[QuantizationLoss], rounding: Sequence[QuantizationLoss], *, limit: float, basis: str
+) -> Check:
     """Check the loss against the limit plus the effect of only rounding on the unquantised model.
 
     If that effect is beyond the limit, the outcome is unknown.
@@ -138,7 +140,7 @@ def _judged(arm: str, found: Sequence[Loss], rounding: Sequence[Loss], *, limit:
     return Check(name=QUANTIZATION_LOSS, arm=arm, outcome=outcome, detail=detail)
 
 
-def _figures(found: Sequence[Loss], rounding: Sequence[Loss]) -> dict[str, Fact]:
+def _figures(found: Sequence[QuantizationLoss], rounding: Sequence[QuantizationLoss]) -> dict[str, Fact]:
     figures: dict[str, Fact] = {}
     for name, many in (("quantization_error", found), ("unquantized_rounding_error", rounding)):
         value = max((one.error for one in many), default=0.0)
@@ -146,7 +148,7 @@ def _figures(found: Sequence[Loss], rounding: Sequence[Loss]) -> dict[str, Fact]
     return figures
 
 
-def _truth(build: Build, options: Options, eager: Sequence[Leaves]) -> tuple[Sequence[Leaves], str]:
+def _truth(build: Build, options: TorchbenchOptions, eager: Sequence[Leaves]) -> tuple[Sequence[Leaves], str]:
     """The outputs in fp64, or eager's with the reason why."""
     try:
         return _outputs(build(candidate=None, exact=True, quantized=False), options), ""
@@ -154,7 +156,7 @@ def _truth(build: Build, options: Options, eager: Sequence[Leaves]) -> tuple[Seq
         return eager, f"; compared with eager, as fp64 failed ({type(error).__name__})"
 
 
-def _outputs(ready: Ready, options: Options) -> list[Leaves]:
+def _outputs(ready: Ready, options: TorchbenchOptions) -> list[Leaves]:
     """The floating outputs of each sample, on the host."""
     found = []
     for index, sample in enumerate(ready.samples):

@@ -18,7 +18,7 @@ from ci_bench.records.results import Check
 from ci_bench.suites.contract import Compiler, Mark, Ranks, Unsupported, no_mark
 from ci_bench.suites.shared.planning.arms import CompiledArm
 from ci_bench.suites.shared.planning.layouts import Layout
-from ci_bench.suites.shared.worker.batch_parts import Found, Part, Together, combined
+from ci_bench.suites.shared.worker.batch_parts import BatchPart, FoundParts, Together, combined
 from ci_bench.suites.shared.worker.ddp_modes import optimizing_ddp
 from ci_bench.suites.shared.worker.draws import drop_nothing, without_dropout
 from ci_bench.suites.shared.worker.freshness import BUFFERS, OPTIMIZER, WEIGHTS, State, left_by_training
@@ -33,7 +33,7 @@ from ci_bench.suites.shared.worker.sharing import (
     whole_state,
 )
 from ci_bench.suites.torchbench.backends import make_compiler
-from ci_bench.suites.torchbench.options import Options
+from ci_bench.suites.torchbench.options import TorchbenchOptions
 from ci_bench.suites.torchbench.program import Placed, Ready, Result, build_optimizer, place, trained_of
 from ci_bench.suites.torchbench.samples import take_step
 from ci_bench.suites.torchbench.snapshot import Snapshot, buffers_of, flatten, load_state, parameters_of
@@ -44,7 +44,7 @@ from ci_bench.suites.torchbench.verify import PythonState, Start, all_steps, pyt
 LOSS = "loss"
 
 
-def look_at_parts(options: Options, load: Callable[[], Loaded], device: str) -> Found:
+def look_at_parts(options: TorchbenchOptions, load: Callable[[], Loaded], device: str) -> FoundParts:
     """Find out how parts of a batch make its whole, by a fresh model of `load`, in fp64 where it can.
 
     Raises:
@@ -66,10 +66,10 @@ def look_at_parts(options: Options, load: Callable[[], Loaded], device: str) -> 
         sample, epsilon = quiet.samples[0], torch.finfo(torch.float64).eps if exact else options.precision.epsilon
         batch = (sample.args, dict(sample.kwargs), sample.target)
         kinds = combined(lambda tree: _left(quiet, *tree), batch, rows, options.processes, epsilon=epsilon)
-    return Found(rows=rows, kinds=kinds, is_random=is_random)
+    return FoundParts(rows=rows, kinds=kinds, is_random=is_random)
 
 
-def _exact(options: Options, load: Callable[[], Loaded], device: str) -> Placed | None:
+def _exact(options: TorchbenchOptions, load: Callable[[], Loaded], device: str) -> Placed | None:
     """The model in fp64; `None` if it has no such forward pass."""
     try:
         exact = place(options, load(), device=device, exact=True)
@@ -124,7 +124,9 @@ class Shared:
         return whole.pop(LOSS, None), whole, texts
 
 
-def make_shared(options: Options, loaded: Loaded, layout: Layout, ranks: Ranks, *, found: Found, device: str) -> Shared:
+def make_shared(
+    options: TorchbenchOptions, loaded: Loaded, layout: Layout, ranks: Ranks, *, found: FoundParts, device: str
+) -> Shared:
     """Build this process's part of a layout. A collective."""
     placed = place(options, loaded, device=device)
     assert placed.loss is not None, "a training without a loss takes a projection"  # noqa: S101 - our own bug if not
@@ -136,7 +138,7 @@ def make_shared(options: Options, loaded: Loaded, layout: Layout, ranks: Ranks, 
     optimizer = build_optimizer(options, trained, device, capturable=False)
     for parameter in trained:
         parameter.grad = torch.zeros_like(parameter)
-    part = Part(rows=found.rows, rank=ranks.rank, count=ranks.count)
+    part = BatchPart(rows=found.rows, rank=ranks.rank, count=ranks.count)
     together = Together(ranks=ranks, part=part, kinds=found.kinds, device=device)
     step = _step_of(placed, wrapped, optimizer, part, factor=part.factor(found.kinds[LOSS]), layout=layout)
     ready = Ready(module=placed.module, optimizer=optimizer, samples=placed.samples, step=step, parts=())
@@ -144,7 +146,13 @@ def make_shared(options: Options, loaded: Loaded, layout: Layout, ranks: Ranks, 
 
 
 def _step_of(
-    placed: Placed, wrapped: Callable[..., Any], optimizer: torch.optim.Optimizer, part: Part, *, factor: float, layout: Layout
+    placed: Placed,
+    wrapped: Callable[..., Any],
+    optimizer: torch.optim.Optimizer,
+    part: BatchPart,
+    *,
+    factor: float,
+    layout: Layout,
 ) -> Callable[[Sample, Mark], Result]:
     """Zero-grad, forward and backward pass over the own rows of a batch, optimizer."""
     loss_of, autocast = cast("Any", placed.loss), placed.autocast
@@ -167,7 +175,7 @@ def _step_of(
 class RankSteps:
     """Verified steps of one process. Every method is a collective."""
 
-    options: Options
+    options: TorchbenchOptions
     shared: Shared
     attributes: dict[int, PythonState] = field(default_factory=dict)
     """The plain attributes of this process's model before the step from each start: the others' are not its own."""
@@ -281,7 +289,15 @@ class SharedProgram(ModelProgram):
     """Steps of one process of a layout over the prepared batches, for the clock. All but `step` and `resume` are collectives."""
 
     def __init__(
-        self, arm: str, options: Options, loaded: Loaded, shared_: Shared, *, found: Found, compiled: bool, unrefereed: str
+        self,
+        arm: str,
+        options: TorchbenchOptions,
+        loaded: Loaded,
+        shared_: Shared,
+        *,
+        found: FoundParts,
+        compiled: bool,
+        unrefereed: str,
     ) -> None:
         """`shared_` is fresh."""
         super().__init__(arm, options, loaded, shared_.ready, unrefereed=unrefereed)

@@ -29,8 +29,8 @@ from ci_bench.suites.shared.worker.draws import (
 from ci_bench.suites.torchbench.program import Ready
 from ci_bench.suites.torchbench.snapshot import Snapshot
 from ci_bench.suites.torchbench.status import Word
-from ci_bench.suites.torchbench.verdict import Answer, Judge
-from ci_bench.suites.torchbench.verify import Build, Start, Witness, is_random
+from ci_bench.suites.torchbench.verdict import ArmAnswer, Judge
+from ci_bench.suites.torchbench.verify import Build, Start, VerifyWitness, is_random
 
 OF_REFERENCE, OF_CANDIDATE, OF_SLOPES = 1_000_003, 2_000_003, 3_000_017
 """The first seeds of each."""
@@ -41,7 +41,7 @@ SLOPES = 8
 class _Drawing:
     """One program of the case, from the start of the first step, under seeds of our choice."""
 
-    witness: Witness
+    witness: VerifyWitness
     ready: Ready
     start: Start
 
@@ -91,7 +91,9 @@ def tensors_of(one: Snapshot) -> dict[str, Tensor]:
     return {**one.outputs, **loss, **{f"gradients.{name}": value for name, value in one.gradients.items()}}
 
 
-def judged_over_seeds(witness: Witness, judge: Judge, build: Callable[[Witness], Ready], failed: Answer) -> Answer:
+def judged_over_seeds(
+    witness: VerifyWitness, judge: Judge, build: Callable[[VerifyWitness], Ready], failed: ArmAnswer
+) -> ArmAnswer:
     """Judge a candidate that `failed` step by step, if eager draws random numbers.
 
     `build` gives a fresh candidate. The first answer stays if the candidate drew eager's numbers,
@@ -129,7 +131,7 @@ def _drew_alike(eager: _Drawing, candidate: _Drawing, draws: Draws, epsilon: flo
     return not spread or drawn_alike(theirs, own, spread)
 
 
-def _without_dropout(witness: Witness, judge: Judge, build: Callable[[Witness], Ready]) -> Answer:
+def _without_dropout(witness: VerifyWitness, judge: Judge, build: Callable[[VerifyWitness], Ready]) -> ArmAnswer:
     """Apply the rule of numbers to the same model, with nothing dropped.
 
     Unknown if it still draws random numbers.
@@ -138,7 +140,7 @@ def _without_dropout(witness: Witness, judge: Judge, build: Callable[[Witness], 
         quiet = replace(witness, build=partial(build_quiet, witness.build))
         if is_random(quiet.build(candidate=None)):
             detail = f"{Word.PASS}: it draws other random numbers than eager, and these cannot be turned off to compare the rest"
-            return Answer(outcome=Outcome.UNKNOWN, word=Word.PASS, detail=detail, score=0.0)
+            return ArmAnswer(outcome=Outcome.UNKNOWN, word=Word.PASS, detail=detail, score=0.0)
         reference = quiet.reference()
         torch.compiler.reset()
         answer, _ = replace(judge, reference=reference).candidate(quiet.candidate(build(quiet), reference.starts))

@@ -18,13 +18,13 @@ from ci_bench.records.results import Case
 from ci_bench.suites.contract import Context, Evidence, Program, Unsupported, no_mark
 from ci_bench.suites.shared.planning.arms import CompiledArm, without_cuda_graphs
 from ci_bench.suites.shared.planning.layouts import Layout
-from ci_bench.suites.shared.worker.batch_parts import OWN_MASKS, Found, read_found
+from ci_bench.suites.shared.worker.batch_parts import OWN_MASKS, FoundParts, read_found
 from ci_bench.suites.shared.worker.compiling import backend_of
 from ci_bench.suites.shared.worker.randomness import seed_everything
 from ci_bench.suites.shared.worker.torch_errors import LAZY
 from ci_bench.suites.torchbench.backends import set_up_torch
 from ci_bench.suites.torchbench.evidence import accuracy_evidence, shared_evidence
-from ci_bench.suites.torchbench.options import REFERENCE_ARM, Options, Precision, parse
+from ci_bench.suites.torchbench.options import REFERENCE_ARM, TorchbenchOptions, TorchbenchPrecision, parse
 from ci_bench.suites.torchbench.program import Ready, make_ready
 from ci_bench.suites.torchbench.quantization import quantize
 from ci_bench.suites.torchbench.ranks import (
@@ -63,7 +63,7 @@ def open_workload(case: Case, context: Context) -> "ModelWorkload":
     return ModelWorkload(case, settled, context)
 
 
-def _of_size(options: Options, rows: int) -> Options:
+def _of_size(options: TorchbenchOptions, rows: int) -> TorchbenchOptions:
     """The options with this number of rows."""
     return replace(options, settings=replace(options.settings, batch_size=rows))
 
@@ -180,7 +180,7 @@ class ModelWorkload:
         found = read_found(self._context.scratch)
         return RankSteps(options=self._options, shared=self._shared(layout, self._load(), found))
 
-    def _shared(self, layout: Layout, loaded: Loaded, found: Found) -> Shared:
+    def _shared(self, layout: Layout, loaded: Loaded, found: FoundParts) -> Shared:
         assert self._context.ranks is not None, "layouts are of several processes"  # noqa: S101 - our own bug if not
         return make_shared(self._options, loaded, layout, self._context.ranks, found=found, device=self._context.device)
 
@@ -226,11 +226,11 @@ def _excused(settled: Settled) -> str:
     return "its table calls it non-deterministic" if settled.non_deterministic else ""
 
 
-def _require(precision: Precision, device: str) -> None:
+def _require(precision: TorchbenchPrecision, device: str) -> None:
     """Skip precisions for which the device has no units."""
     on_gpu = device.startswith("cuda")
     modern = on_gpu and torch.cuda.get_device_capability(device)[0] >= AMPERE
-    if precision is Precision.TF32 and not modern:
+    if precision is TorchbenchPrecision.TF32 and not modern:
         raise Unsupported("precision tf32 needs an NVIDIA GPU of compute capability 8.0 or newer")
-    if on_gpu and not modern and precision in {Precision.BF16, Precision.AMP_BF16}:
+    if on_gpu and not modern and precision in {TorchbenchPrecision.BF16, TorchbenchPrecision.AMP_BF16}:
         raise Unsupported(f"precision {precision} needs an NVIDIA GPU of compute capability 8.0 or newer")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 
 from ci_bench.suites.contract import Unsupported
-from ci_bench.suites.shared.worker.memory_errors import is_out_of_memory
+from ci_bench.suites.shared.worker.memory_errors import OutOfMemoryError, is_out_of_memory
 from ci_bench.suites.shared.worker.torch_errors import with_cause
 
 
@@ -38,10 +38,6 @@ class Word(StrEnum):
 
 class ModelFailed(RuntimeError):  # noqa: N818 - it says what happened, and is shown to the user
     """A model, or its compiled form, raised an error. The message begins with the runner's word."""
-
-
-class OutOfMemoryError(RuntimeError):
-    """Likewise, for lack of memory: the engine knows this by the class's name."""
 
 
 @contextmanager

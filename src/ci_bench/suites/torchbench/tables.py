@@ -16,7 +16,7 @@ from typing import Any
 
 from ci_bench.errors import BadConfig
 from ci_bench.records.faults import capped, schema_faults
-from ci_bench.suites.torchbench.options import Options, Precision
+from ci_bench.suites.torchbench.options import TorchbenchOptions, TorchbenchPrecision
 from ci_bench.suites.torchbench.runner_tables import canaries_of, is_of_the_runner, rules_of, rules_of_expected
 
 MAX_BYTES = 1_000_000
@@ -45,7 +45,7 @@ class Settled:
     end; `most` and `least` are bounds of dynamo's counts, by name.
     """
 
-    options: Options
+    options: TorchbenchOptions
     skip: str | None = None
     skip_accuracy: str | None = None
     tolerance: float | None = None
@@ -87,7 +87,7 @@ def unknown_models(table: Table, known: Iterable[str]) -> list[str]:
     return sorted(name for name in wanted if not any(fnmatchcase(one, name) for one in names))
 
 
-def rules_for(table: Table, options: Options, *, no_skip: bool, fast: bool) -> tuple[Rule, ...]:
+def rules_for(table: Table, options: TorchbenchOptions, *, no_skip: bool, fast: bool) -> tuple[Rule, ...]:
     """The rules that concern a case, without the conditions that are met; those with a device keep it."""
     found = []
     for rule in table.rules:
@@ -102,7 +102,7 @@ def rules_for(table: Table, options: Options, *, no_skip: bool, fast: bool) -> t
     return tuple(found)
 
 
-def settle(options: Options, device: str) -> Settled:
+def settle(options: TorchbenchOptions, device: str) -> Settled:
     """Apply a case's rules on a device (``cuda:0`` is ``cuda``)."""
     said: dict[str, Any] = {}
     expected: dict[str, Any] = {}
@@ -127,7 +127,7 @@ def settle(options: Options, device: str) -> Settled:
     )
 
 
-def _changed(options: Options, said: Mapping[str, Any]) -> Options:
+def _changed(options: TorchbenchOptions, said: Mapping[str, Any]) -> TorchbenchOptions:
     """Batch size: the user's word first, unless the model's is fixed; then the table's; then the model's own."""
     settings = options.settings
     batch = settings.batch_size if settings.batch_size is not None else said.get("batch_size")
@@ -135,7 +135,7 @@ def _changed(options: Options, said: Mapping[str, Any]) -> Options:
     most = said.get("max_batch_size")
     batch = min(batch, most) if batch is not None and most is not None else batch
     cudagraphs = said.get("cudagraphs", settings.cudagraphs)
-    precision = Precision(said.get("precision", options.precision))
+    precision = TorchbenchPrecision(said.get("precision", options.precision))
     return replace(options, precision=precision, settings=replace(settings, batch_size=batch, cudagraphs=cudagraphs))
 
 
@@ -144,7 +144,7 @@ def _names(rule: Rule, model: str) -> bool:
     return patterns is None or any(fnmatchcase(model, pattern) for pattern in patterns)
 
 
-def _met(when: Mapping[str, Any], options: Options) -> bool:
+def _met(when: Mapping[str, Any], options: TorchbenchOptions) -> bool:
     """Return true if a rule is about a case.
 
     One about a backend applies if any arm has that: its model, batch and verdict are shared.

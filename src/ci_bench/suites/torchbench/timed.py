@@ -32,7 +32,7 @@ from ci_bench.suites.shared.worker.optimizers import longest_memory
 from ci_bench.suites.shared.worker.randomness import seed_step
 from ci_bench.suites.shared.worker.sharing import local_part
 from ci_bench.suites.torchbench import COMPILED_AUTOGRAD
-from ci_bench.suites.torchbench.options import REFERENCE_ARM, Mode, Options
+from ci_bench.suites.torchbench.options import REFERENCE_ARM, BenchMode, TorchbenchOptions
 from ci_bench.suites.torchbench.program import Ready, Result
 from ci_bench.suites.torchbench.snapshot import digests_of, flatten, leaves_of
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample
@@ -53,7 +53,7 @@ class ModelProgram:
     def __init__(
         self,
         arm: str,
-        options: Options,
+        options: TorchbenchOptions,
         loaded: Loaded,
         ready: Ready,
         *,
@@ -75,7 +75,7 @@ class ModelProgram:
         self.items: int | None = _rows(loaded, whole=self._whole)
         self._arm = arm
         self._candidate = options.candidates.get(arm)
-        self._training = options.mode is Mode.TRAINING
+        self._training = options.mode is BenchMode.TRAINING
         self.epsilon = options.precision.epsilon
         self.memory = longest_memory(options.settings.optimizer, ready.optimizer.param_groups if ready.optimizer else ())
         self._ready = ready

@@ -21,7 +21,7 @@ from ci_bench.suites.contract import Computed
 from ci_bench.suites.shared.worker.casts import real_parts
 from ci_bench.suites.shared.worker.numerics import (
     Deviation,
-    Measurement,
+    TensorMeasurement,
     Yardstick,
     judged,
     measure,
@@ -33,7 +33,7 @@ from ci_bench.suites.shared.worker.numerics import (
     yardstick_of,
 )
 from ci_bench.suites.shared.worker.optimizers import longest_memory
-from ci_bench.suites.torchbench.options import Options
+from ci_bench.suites.torchbench.options import TorchbenchOptions
 from ci_bench.suites.torchbench.snapshot import Leaves, Snapshot
 from ci_bench.suites.torchbench.status import Word
 from ci_bench.suites.torchbench.verify import Reference, Start, ideal_change, treated_apart
@@ -108,7 +108,7 @@ KINDS = ("outputs", "gradients", "updates")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class ArmAnswer:
     """Accuracy of the candidate, in a word of the runner's and in plain ones.
 
     `score` is the largest.
@@ -127,13 +127,13 @@ class Judge:
     Its spread counts as rounding then.
     """
 
-    options: Options
+    options: TorchbenchOptions
     reference: Reference
     yardstick: Yardstick
     unsteady: bool = False
     _claimed: dict[int, Computed] = field(default_factory=dict)
 
-    def eager_repeats(self) -> Answer | None:
+    def eager_repeats(self) -> ArmAnswer | None:
         """`None` if the eager runs agree; else why candidates cannot be judged.
 
         Not through the truth: a model that draws other numbers each time is far from it, too. Kernels that add up in any order
@@ -152,7 +152,7 @@ class Judge:
         )
         return _answer(Outcome.FAIL, Word.EAGER_TWO_RUNS_DIFFER, detail, wrong)
 
-    def _stateful(self) -> Answer | None:
+    def _stateful(self) -> ArmAnswer | None:
         written = [name for name in self.reference.eager[-1].outputs if name.startswith("inputs.")]
         if written and self.options.layouts:
             detail = f"the model writes into its own input ({', '.join(written)}), of which each process has only its rows"
@@ -179,7 +179,7 @@ class Judge:
 
     def candidate(
         self, steps: Iterable[tuple[int, Snapshot]], claim: Callable[[Leaves, Computed], None] | None = None
-    ) -> tuple[Answer, Snapshot]:
+    ) -> tuple[ArmAnswer, Snapshot]:
         """The answer for the snapshots of one candidate, each with the number of its step; and the last of them.
 
         Outputs and gradients of a step that agrees are claimed, if the rule is the usual one.
@@ -196,7 +196,7 @@ class Judge:
         assert last is not None, "at least one step is verified"  # noqa: S101 - the schema says so
         return self._answer(found, count), last
 
-    def _answer(self, found: list[Deviation], steps: int) -> Answer:
+    def _answer(self, found: list[Deviation], steps: int) -> ArmAnswer:
         wrong = [one for one in found if one.wrong]
         if wrong:
             return _answer(Outcome.FAIL, Word.FAIL_ACCURACY, f"{_listed(wrong)}{self._basis()}", wrong)
@@ -267,7 +267,7 @@ class Judge:
             memory = _memory_of(self.options.settings.optimizer, start)
             yield from judged(self._updates(index, snapshot), of_optimizer(self.yardstick, memory))
 
-    def _measured(self, index: int, snapshot: Snapshot) -> Iterator[Measurement]:
+    def _measured(self, index: int, snapshot: Snapshot) -> Iterator[TensorMeasurement]:
         """Measure the model's results; parameters that are not trained have to stay."""
         start = self.reference.starts[index]
         yield from self._leaves("", index, lambda one: one.outputs, snapshot)
@@ -279,7 +279,7 @@ class Judge:
             begin = start.parameters[name]
             yield measure(f"parameters.{name}", snapshot.parameters[name], begin, [begin])
 
-    def _updates(self, index: int, snapshot: Snapshot) -> Iterator[Measurement]:
+    def _updates(self, index: int, snapshot: Snapshot) -> Iterator[TensorMeasurement]:
         """Measure the optimizer's updates."""
         start, eager = self.reference.starts[index], self.reference.eager[index]
         for names in treated_apart(self.options, start):
@@ -291,7 +291,7 @@ class Judge:
 
     def _leaves(
         self, prefix: str, index: int, part: Callable[[Snapshot], Leaves], seen: Snapshot, starts: Leaves | None = None
-    ) -> Iterator[Measurement]:
+    ) -> Iterator[TensorMeasurement]:
         """One part of a snapshot, tensor by tensor, against the same part of all other runs."""
         reference = self.reference
         runs = [reference.eager[index], reference.again[index], *(run[index] for run in reference.shaken)]
@@ -322,9 +322,9 @@ def _loss_of(snapshot: Snapshot) -> Leaves:
     return {} if snapshot.loss is None else {"loss": snapshot.loss}
 
 
-def _answer(outcome: Outcome, word: Word, detail: str, found: list[Deviation]) -> Answer:
+def _answer(outcome: Outcome, word: Word, detail: str, found: list[Deviation]) -> ArmAnswer:
     score = max((one.score for one in found), default=0.0)
-    return Answer(outcome=outcome, word=word, detail=f"{word}: {detail}", score=score)
+    return ArmAnswer(outcome=outcome, word=word, detail=f"{word}: {detail}", score=score)
 
 
 def _listed(wrong: list[Deviation]) -> str:

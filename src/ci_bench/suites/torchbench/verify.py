@@ -40,7 +40,7 @@ from ci_bench.suites.shared.worker.numerics import FP32_EPSILON, jolt_of, shaken
 from ci_bench.suites.shared.worker.optimizers import names_of, same_in_fp64, updates_by_known_gradients
 from ci_bench.suites.shared.worker.randomness import generator_states, moved, seed_everything, seed_step
 from ci_bench.suites.shared.worker.user_code import is_import_path
-from ci_bench.suites.torchbench.options import Mode, Options
+from ci_bench.suites.torchbench.options import BenchMode, TorchbenchOptions
 from ci_bench.suites.torchbench.program import Ready, build_optimizer
 from ci_bench.suites.torchbench.samples import half_blank, inputs_of, rows_of, take_step
 from ci_bench.suites.torchbench.snapshot import (
@@ -225,7 +225,7 @@ class Reference:
     batches: int
     halves: int = 0
     little: bool = False
-    """True if the first step `Witness.says_little`; `halves` last steps are then half blank."""
+    """True if the first step `VerifyWitness.says_little`; `halves` last steps are then half blank."""
     why_inexact: str = ""
     inputs: tuple[Tensor, ...] = ()
     generators: tuple[Tensor, ...] = ()
@@ -242,10 +242,10 @@ Build = Callable[..., Ready]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Witness:
+class VerifyWitness:
     """Runs the steps of one case. `build` gives a fresh model each time."""
 
-    options: Options
+    options: TorchbenchOptions
     device: str
     build: Build
 
@@ -346,7 +346,7 @@ class Witness:
     def says_little(self, seen: Snapshot, sample: Sample) -> bool:
         """Return true if a step has fewer outputs than rows, in a narrow format that hides rows."""
         options = self.options
-        if options.mode is Mode.TRAINING or options.layouts or options.precision.epsilon <= FP32_EPSILON:
+        if options.mode is BenchMode.TRAINING or options.layouts or options.precision.epsilon <= FP32_EPSILON:
             return False
         return sum(value.numel() for value in seen.outputs.values()) < rows_of(sample)[1]
 
@@ -424,7 +424,7 @@ def start_of(ready: Ready) -> dict[str, str]:
     return read_start(inputs_of(ready), ready.module.named_parameters())
 
 
-def treated_apart(options: Options, start: Start) -> tuple[tuple[str, ...], ...]:
+def treated_apart(options: TorchbenchOptions, start: Start) -> tuple[tuple[str, ...], ...]:
     """Return the trained parameters in groups that the optimizer treats separately.
 
     torch's own treat each parameter separately. The groups are computed one by one: the ideal steps
@@ -434,7 +434,7 @@ def treated_apart(options: Options, start: Start) -> tuple[tuple[str, ...], ...]
     return (start.trained,) if together else tuple((name,) for name in start.trained)
 
 
-def ideal_change(options: Options, start: Start, after: Snapshot, names: tuple[str, ...]) -> State:
+def ideal_change(options: TorchbenchOptions, start: Start, after: Snapshot, names: tuple[str, ...]) -> State:
     """Return the ideal changes of these parameters for a snapshot's own gradients, in fp64."""
     wide = {name: in_type(start.parameters[name], torch.float64, copy=True).requires_grad_() for name in names}
     for name, parameter in wide.items():
@@ -452,7 +452,7 @@ def ideal_change(options: Options, start: Start, after: Snapshot, names: tuple[s
     }
 
 
-def _in_fp64(options: Options, start: Start, weights: Sequence[Tensor]) -> torch.optim.Optimizer:
+def _in_fp64(options: TorchbenchOptions, start: Start, weights: Sequence[Tensor]) -> torch.optim.Optimizer:
     """The case's optimizer over fp64 weights on the CPU."""
     settings = options.settings
     dtype = next((start.parameters[name].dtype for name in start.trained), torch.float32)
@@ -460,7 +460,7 @@ def _in_fp64(options: Options, start: Start, weights: Sequence[Tensor]) -> torch
     return build_optimizer(replace(options, settings=replace(settings, optimizer_options=same)), weights, "cpu")
 
 
-def known_updates(options: Options, start: Start) -> State:
+def known_updates(options: TorchbenchOptions, start: Start) -> State:
     """Return the optimizer's updates by known gradients; empty in inference."""
     if start.optimizer is None:
         return {}

@@ -24,7 +24,7 @@ from ci_bench.suites.training_loss.model_files import (
     reading_files,
     stored_path,
 )
-from ci_bench.suites.training_loss.options import EMBEDDED, Dataset, Options, looks_local
+from ci_bench.suites.training_loss.options import EMBEDDED, Dataset, TrainingOptions, looks_local
 
 BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 RELATIVE = "give its path relative to the folder where the run starts"
@@ -70,7 +70,7 @@ class Rows:
         return digest.hexdigest()[:16]
 
 
-def prepare_rows(options: Options, folder: Path) -> None:
+def prepare_rows(options: TrainingOptions, folder: Path) -> None:
     """Load, select, tokenise and store the rows of both splits in `folder`. May use the network for hub data.
 
     Raises:
@@ -104,14 +104,14 @@ def batches(rows: Rows, *, batch_size: int, seed: int, epochs: int) -> Iterator[
             yield indices, rows.batch(indices.to(rows.labels.device))
 
 
-def full_batches(rows: Rows, options: Options) -> list[Batch]:
+def full_batches(rows: Rows, options: TrainingOptions) -> list[Batch]:
     """The batches of full size of the first epoch: those that are timed."""
     size = min(options.batch_size, len(rows))
     stream = batches(rows, batch_size=options.batch_size, seed=options.seed, epochs=1)
     return [batch for indices, batch in stream if len(indices) == size]
 
 
-def _load_rows(options: Options, split: str, count: int, folder: Path) -> Rows:
+def _load_rows(options: TrainingOptions, split: str, count: int, folder: Path) -> Rows:
     """The rows of a split: tensors of the user's own as they are, everything else tokenised."""
     if options.dataset.factory is None:
         return _tokenise(options, split, _load_split(options.dataset, split, count, folder))
@@ -128,7 +128,7 @@ def _load_rows(options: Options, split: str, count: int, folder: Path) -> Rows:
     return _tokenise(options, split, table)
 
 
-def _own_tensors(options: Options, split: str, made: Mapping[str, Any], count: int) -> Rows:
+def _own_tensors(options: TrainingOptions, split: str, made: Mapping[str, Any], count: int) -> Rows:
     where = f"dataset.factory: the {split} split of {options.dataset.factory}"
     odd = [name for name, values in made.items() if not isinstance(values, Tensor) or values.ndim == 0]
     if odd or "labels" not in made or len(made) == 1:
@@ -142,7 +142,7 @@ def _own_tensors(options: Options, split: str, made: Mapping[str, Any], count: i
     return Rows(labels=inputs.pop("labels"), inputs=inputs)
 
 
-def _tokenise(options: Options, split: str, selected) -> Rows:  # type: ignore[no-untyped-def] # noqa: ANN001 - datasets ships no types
+def _tokenise(options: TrainingOptions, split: str, selected) -> Rows:  # type: ignore[no-untyped-def] # noqa: ANN001 - datasets ships no types
     from transformers import AutoTokenizer
 
     texts, labels = _columns(options.dataset, split, selected)
@@ -166,7 +166,7 @@ def _tokenise(options: Options, split: str, selected) -> Rows:  # type: ignore[n
     return Rows(inputs={name: values.contiguous() for name, values in encoded.items()}, labels=torch.tensor(labels))
 
 
-def _require_known(options: Options, split: str, tokenizer: Any, encoded: Batch) -> None:
+def _require_known(options: TrainingOptions, split: str, tokenizer: Any, encoded: Batch) -> None:
     """Refuse texts of which the tokenizer knows no more than half: their rows would be alike.
 
     A folder without a tokenizer's files gets one that has only the special tokens.

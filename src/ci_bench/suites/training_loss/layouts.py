@@ -149,7 +149,7 @@ def planned(model: nn.Module, plan: Mapping[str, str]) -> Iterator[tuple[str, st
 
 
 @dataclass(kw_only=True, slots=True)
-class Watched:
+class WatchedStep:
     """Values of each rank, step by step: gathered in every rank, for rank 0 to keep."""
 
     own_rows: bool
@@ -188,7 +188,7 @@ class ParallelStep:
     autocast: Callable[[], AbstractContextManager[object]]
     ranks: Ranks
     device: str
-    watched: Watched | None = None
+    watched: WatchedStep | None = None
     loss_dtype: torch.dtype = torch.float32
     """Type of the model's own loss in the last step: it is summed in fp32."""
 
@@ -252,7 +252,7 @@ class PipelineStep:
     optimizer: torch.optim.Optimizer
     ranks: Ranks
     device: str
-    watched: Watched | None = None
+    watched: WatchedStep | None = None
 
     def __call__(self, batch: Batch) -> Tensor:
         """Train on a global batch. Returns its mean loss in the last stage, 0 in others; in all, where it is `watched`."""

@@ -42,7 +42,7 @@ UNREPEATABLE = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Draws:
+class MaskDraws:
     """One step of one arm from each of the seeds, and from the first of them again.
 
     `losses` is fp64 [DRAWS], `gradients` fp64 [DRAWS, elements]; `again` the gradients of the first seed, repeated. `after` says
@@ -83,7 +83,7 @@ class Draws:
         return [float((one - other).norm()) for one, other in combinations(self.gradients, 2)]
 
 
-def take_draws(trainee: Trainee, start: State, batch: Batch, *, seed: int) -> Draws:
+def take_draws(trainee: Trainee, start: State, batch: Batch, *, seed: int) -> MaskDraws:
     """Take the trainee's own step from `start`, once for each seed. The trainee's weights and optimizer are used up."""
     losses, gradients = [], []
     for index in (*range(DRAWS), 0):
@@ -91,7 +91,7 @@ def take_draws(trainee: Trainee, start: State, batch: Batch, *, seed: int) -> Dr
         seed_step(seed, index)
         losses.append(float(trainee.step(batch)))
         gradients.append(_sampled_gradient(trainee))
-    return Draws(
+    return MaskDraws(
         losses=torch.tensor(losses[:DRAWS], dtype=torch.float64),
         gradients=torch.stack(gradients[:DRAWS]),
         again=gradients[DRAWS],
@@ -99,7 +99,7 @@ def take_draws(trainee: Trainee, start: State, batch: Batch, *, seed: int) -> Dr
     )
 
 
-def compare_masks(arm: str, reference: Draws, candidate: Draws, *, first_losses: tuple[float, float]) -> ArmMasks:
+def compare_masks(arm: str, reference: MaskDraws, candidate: MaskDraws, *, first_losses: tuple[float, float]) -> ArmMasks:
     """Check if the candidate's masks match the reference's.
 
     `first_losses` are the losses of the reference and of the candidate in the first step of their
@@ -125,7 +125,7 @@ def compare_masks(arm: str, reference: Draws, candidate: Draws, *, first_losses:
     return _answer(arm, Masks.DIFFER, f"{seen}: it draws other random numbers{_standing(reference, candidate)}")
 
 
-def _of_matching(arm: str, seen: str, reference: Draws, candidate: Draws, first_losses: tuple[float, float]) -> ArmMasks:
+def _of_matching(arm: str, seen: str, reference: MaskDraws, candidate: MaskDraws, first_losses: tuple[float, float]) -> ArmMasks:
     """Masks match once the step is compiled; in the first step, compiling itself may have drawn some of the numbers before."""
     expected, first = first_losses
     spread = float((reference.losses.max() - reference.losses.min()).abs())
@@ -143,7 +143,7 @@ def _correlation(one: Tensor, other: Tensor) -> float:
     return float((first * second).sum()) / size if size else 0.0
 
 
-def _standing(reference: Draws, candidate: Draws) -> str:
+def _standing(reference: MaskDraws, candidate: MaskDraws) -> str:
     """Name the generators with another state after the step.
 
     The next step still starts from its own seed.

@@ -14,7 +14,7 @@ from ci_bench.suites.shared.worker.casts import cast_module, real_parts
 from ci_bench.suites.shared.worker.optimizers import make_optimizer
 from ci_bench.suites.shared.worker.user_code import load_named
 from ci_bench.suites.training_loss.model_files import BadModel, reading_files, stored_path
-from ci_bench.suites.training_loss.options import EMBEDDED, Options, Precision
+from ci_bench.suites.training_loss.options import EMBEDDED, TrainingOptions, TrainingPrecision
 
 State = dict[str, Tensor]
 POSITION_TABLES = ("position_embeddings", "embed_positions", "positions_embed", "wpe")
@@ -22,7 +22,7 @@ POSITION_TABLES = ("position_embeddings", "embed_positions", "positions_embed", 
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
-def build_model(options: Options, *, seed: int) -> nn.Module:
+def build_model(options: TrainingOptions, *, seed: int) -> nn.Module:
     """The model on the CPU in fp32, its fresh parts initialised from `seed`.
 
     `problem_type` is given, since transformers' models otherwise set it in their first forward pass and dynamo compiles twice.
@@ -35,7 +35,7 @@ def build_model(options: Options, *, seed: int) -> nn.Module:
     return built
 
 
-def _built(options: Options, seed: int) -> nn.Module:
+def _built(options: TrainingOptions, seed: int) -> nn.Module:
     torch.manual_seed(seed)
     if options.model.factory is not None:
         own = load_named(options.model.factory, option="model.factory")(**options.model.options)
@@ -45,7 +45,7 @@ def _built(options: Options, seed: int) -> nn.Module:
     return _from_library(options, seed)
 
 
-def _from_library(options: Options, seed: int) -> nn.Module:
+def _from_library(options: TrainingOptions, seed: int) -> nn.Module:
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
     embedded = options.model.path == EMBEDDED
@@ -66,7 +66,7 @@ def _from_library(options: Options, seed: int) -> nn.Module:
     return built
 
 
-def try_model(options: Options) -> nn.Module:
+def try_model(options: TrainingOptions) -> nn.Module:
     """A model on the CPU, to find faults while preparing.
 
     Raises:
@@ -77,7 +77,7 @@ def try_model(options: Options) -> nn.Module:
         return model_from(options, start_state(options, seed=options.seed), "cpu")
 
 
-def check_ids(options: Options, model: nn.Module, ids: Tensor) -> None:
+def check_ids(options: TrainingOptions, model: nn.Module, ids: Tensor) -> None:
     """Refuse token ids [rows, length] that the model has no embeddings for.
 
     Raises:
@@ -115,16 +115,16 @@ def _positions(table: nn.Embedding) -> int:
     return table.num_embeddings - max(padding + 1, int(getattr(table, "offset", 0)))
 
 
-def start_state(options: Options, *, seed: int) -> State:
+def start_state(options: TrainingOptions, *, seed: int) -> State:
     """The initial weights and buffers, on the CPU."""
     return {name: value.detach().clone() for name, value in build_model(options, seed=seed).state_dict().items()}
 
 
-def model_from(options: Options, state: State, device: str) -> nn.Module:
+def model_from(options: TrainingOptions, state: State, device: str) -> nn.Module:
     """A fresh model with the given weights, on the device, in the precision's type, in training mode."""
     model = build_model(options, seed=0)
     model.load_state_dict(state)
-    if options.precision is Precision.BF16:
+    if options.precision is TrainingPrecision.BF16:
         model = cast_module(model, torch.bfloat16)
     return model.to(device).train()
 
@@ -153,7 +153,9 @@ def state_digest(state: State) -> str:
     return digest.hexdigest()[:16]
 
 
-def build_optimizer(options: Options, model: nn.Module, device: str, *, capturable: bool = False) -> torch.optim.Optimizer:
+def build_optimizer(
+    options: TrainingOptions, model: nn.Module, device: str, *, capturable: bool = False
+) -> torch.optim.Optimizer:
     """The named optimizer over all parameters, or over those that the user's own factory takes of the model.
 
     Raises:

@@ -15,7 +15,7 @@ EMBEDDED = "embedded"
 REFERENCE_ARM = "eager"
 
 
-class Precision(StrEnum):
+class TrainingPrecision(StrEnum):
     """Formats of stored and multiplied numbers.
 
     `tf32` lets CUDA matmuls round to ten mantissa bits; `bf16` keeps weights in bfloat16; the `amp_` forms autocast.
@@ -30,7 +30,12 @@ class Precision(StrEnum):
     @property
     def epsilon(self) -> float:
         """Half the distance from 1 to the next number of the narrowest format in use: the size of one rounding."""
-        narrow = {Precision.TF32: 2.0**-11, Precision.AMP_FP16: 2.0**-11, Precision.BF16: 2.0**-8, Precision.AMP_BF16: 2.0**-8}
+        narrow = {
+            TrainingPrecision.TF32: 2.0**-11,
+            TrainingPrecision.AMP_FP16: 2.0**-11,
+            TrainingPrecision.BF16: 2.0**-8,
+            TrainingPrecision.AMP_BF16: 2.0**-8,
+        }
         return narrow.get(self, 2.0**-24)
 
     @property
@@ -40,7 +45,7 @@ class Precision(StrEnum):
         The fourth is for bf16 autocast. There the weights are fp32: a shake can be finer than the
         rounding of activations.
         """
-        return 2.0**-10 if self is Precision.AMP_BF16 else self.epsilon
+        return 2.0**-10 if self is TrainingPrecision.AMP_BF16 else self.epsilon
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +110,7 @@ class Checkpointing:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
+class TrainingOptions:
     """One training.
 
     `seed` sets weights, data order and masks; the statistical tier uses `seeds` seeds. `loss` is
@@ -131,7 +136,7 @@ class Options:
     optimizer_options: Mapping[str, Any] = field(default_factory=dict)
     evaluation: bool = True
     evaluation_rows: int = 1000
-    precision: Precision = Precision.FP32
+    precision: TrainingPrecision = TrainingPrecision.FP32
     seed: int = 0
     seeds: int = 3
     align_rng: bool = True
@@ -183,25 +188,25 @@ class Options:
         return next((layout for layout in self.layouts if layout.name == arm), None)
 
 
-def parse(params: Mapping[str, Any]) -> Options:
+def parse(params: Mapping[str, Any]) -> TrainingOptions:
     """Options from a case's parameters (or from one entry of the configuration, already validated by its schema)."""
     values = dict(params)
     backend, usual = values.pop("backend", "inductor"), values.pop("compile", None)
     listed = tuple(read_arm(word, usual) for word in values.pop("arms", ()))
     layouts = tuple(map(read_layout, values.pop("layouts", ())))
     saved = values.pop("checkpoint", None)
-    precision = values.pop("precision", Precision.FP32)
+    precision = values.pop("precision", TrainingPrecision.FP32)
     dataset = Dataset(**values.pop("dataset", {}))
     model = Model(**values.pop("model", {}))
     backends = (backend,) if isinstance(backend, str) else tuple(backend)
     if usual and not listed:
         listed = tuple(read_arm({"backend": name}, usual) for name in backends)
-    return Options(
+    return TrainingOptions(
         backends=backends,
         listed=listed,
         layouts=layouts,
         checkpoint=None if saved is None else Checkpointing(**saved),
-        precision=Precision(precision),
+        precision=TrainingPrecision(precision),
         dataset=dataset,
         model=model,
         **values,

@@ -21,7 +21,14 @@ from ci_bench.suites.shared.planning.layouts import (
     idle_options,
     read_layout,
 )
-from ci_bench.suites.training_loss.options import EMBEDDED, REFERENCE_ARM, Checkpointing, Options, Precision, parse
+from ci_bench.suites.training_loss.options import (
+    EMBEDDED,
+    REFERENCE_ARM,
+    Checkpointing,
+    TrainingOptions,
+    TrainingPrecision,
+    parse,
+)
 
 LACKING = tuple(one for one in Experiment if one is not Experiment.OVERHEAD)
 """Experiments that this suite lacks.
@@ -51,10 +58,10 @@ class TrainingLoss(Suite):
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
         """One case per precision and number of processes. Raises `BadConfig` if two arms would be the same."""
-        place = f"suites.training_loss.{options.get('name', Options().name)}"
+        place = f"suites.training_loss.{options.get('name', TrainingOptions().name)}"
         _check_compiled(options, place)
         _check_layouts(options, place)
-        precisions, counts = options.get("precision", Precision.FP32), counts_of(options)
+        precisions, counts = options.get("precision", TrainingPrecision.FP32), counts_of(options)
         listed = [precisions] if isinstance(precisions, str) else list(precisions)
         if "layouts" not in options:
             return tuple(_plan_case({**options, "precision": str(precision)}) for precision in listed)
@@ -134,11 +141,11 @@ def _check_layouts(options: Mapping[str, Any], place: str) -> None:
 def _layout_faults(options: Mapping[str, Any]) -> Iterator[str]:
     layouts = [read_layout(word) for word in options["layouts"]]
     yield from (f"layouts: replaces `{other}`; remove one of them" for other in ("backend", "arms") if other in options)
-    if Precision.AMP_FP16 in options.get("precision", ()):
-        yield f"layouts: precision {Precision.AMP_FP16} needs a loss scaler, which layouts do not have; use amp_bf16"
+    if TrainingPrecision.AMP_FP16 in options.get("precision", ()):
+        yield f"layouts: precision {TrainingPrecision.AMP_FP16} needs a loss scaler, which layouts do not have; use amp_bf16"
     names = [layout.name for layout in layouts]
     yield from (f"layouts: {name} is listed twice; remove one of them" for name in dict.fromkeys(names) if names.count(name) > 1)
-    counts, batch = counts_of(options), options.get("batch_size", Options().batch_size)
+    counts, batch = counts_of(options), options.get("batch_size", TrainingOptions().batch_size)
     for layout in layouts:
         word = layout.layout
         if word not in LAYOUTS and ":" not in word:
@@ -166,7 +173,7 @@ def _mesh_faults(layout: Layout, counts: Sequence[int]) -> Iterator[str]:
 
 
 def _checkpoint_faults(options: Mapping[str, Any]) -> Iterator[str]:
-    saved, usual = Checkpointing(**options["checkpoint"]), Options()
+    saved, usual = Checkpointing(**options["checkpoint"]), TrainingOptions()
     if "layouts" not in options:
         yield "checkpoint: is of layouts, and no `layouts` are listed; add them, or leave it out"
     if (saved.save is None) != (saved.load is None):
@@ -181,22 +188,22 @@ def _checkpoint_faults(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _pipeline_faults(layout: Layout, options: Mapping[str, Any], counts: Sequence[int]) -> Iterator[str]:
-    batch = options.get("batch_size", Options().batch_size)
+    batch = options.get("batch_size", TrainingOptions().batch_size)
     if layout.split is None:
         yield "layouts: pipeline needs `split`, a function of the model, the stage and how many there are, that gives the stage"
     if options.get("loss") is None:
         yield "layouts: pipeline needs `loss`, since the last stage gives logits"
-    if options.get("evaluation", Options().evaluation):
+    if options.get("evaluation", TrainingOptions().evaluation):
         yield "layouts: pipeline needs `evaluation: false`: no process has the whole model"
-    if batch % layout.accumulate or options.get("num_samples", Options().num_samples) % batch:
+    if batch % layout.accumulate or options.get("num_samples", TrainingOptions().num_samples) % batch:
         yield "layouts: pipeline needs a `batch_size` that divides `num_samples`, and `accumulate` that divides the batch"
     yield from _schedule_faults(layout, counts)
     if layout.backend is not None:
         yield "layouts: pipeline is not compiled here; leave `backend` out"
-    listed = options.get("precision", Precision.FP32)
+    listed = options.get("precision", TrainingPrecision.FP32)
     for precision in [listed] if isinstance(listed, str) else listed:
-        if precision == Precision.AMP_BF16:  # a schedule runs backward passes as well, which autocast should not span
-            yield f"layouts: pipeline has no autocast for precision {precision}; write `precision: {Precision.BF16}`"
+        if precision == TrainingPrecision.AMP_BF16:  # a schedule runs backward passes as well, which autocast should not span
+            yield f"layouts: pipeline has no autocast for precision {precision}; write `precision: {TrainingPrecision.BF16}`"
     if max(counts) < 2:  # noqa: PLR2004 - one stage does not make a pipeline
         yield "layouts: pipeline needs two processes or more"
 
@@ -252,7 +259,7 @@ def _plan_case(params: Mapping[str, Any]) -> Case:
     )
 
 
-def _owed(options: Options) -> tuple[str, ...]:
+def _owed(options: TrainingOptions) -> tuple[str, ...]:
     """The checks of each candidate arm."""
     return (
         "replicas" if options.layouts else "compiled",
@@ -261,7 +268,7 @@ def _owed(options: Options) -> tuple[str, ...]:
     )
 
 
-def _backends(options: Options) -> str:
+def _backends(options: TrainingOptions) -> str:
     """Return the backends for an id; listed arms are left out, since they would make it long."""
     if options.layouts:
         return f"processes={options.processes},"

@@ -35,9 +35,9 @@ from ci_bench.suites.training_loss.network import (
     start_state,
     try_model,
 )
-from ci_bench.suites.training_loss.options import REFERENCE_ARM, Options, Precision, parse
+from ci_bench.suites.training_loss.options import REFERENCE_ARM, TrainingOptions, TrainingPrecision, parse
 from ci_bench.suites.training_loss.training import FIRST_LOSS_SCALE, build_parallel, build_trainee, check_own_code
-from ci_bench.suites.training_loss.verify import Recipe, Verifier
+from ci_bench.suites.training_loss.verify import TrainingRecipe, TrainingVerifier
 
 AMPERE = 8
 
@@ -46,14 +46,14 @@ def open_workload(case: Case, context: Context) -> "TrainingWorkload":
     """The workload of one case. Raises `Unsupported` if the device lacks the precision."""
     options = parse(case.params)
     _require(options.precision, context.device)
-    set_fp32_precision(tf32=options.precision is Precision.TF32)
+    set_fp32_precision(tf32=options.precision is TrainingPrecision.TF32)
     return TrainingWorkload(options, context)
 
 
 class TrainingWorkload:
     """Trains one model on one dataset, in every arm."""
 
-    def __init__(self, options: Options, context: Context) -> None:
+    def __init__(self, options: TrainingOptions, context: Context) -> None:
         """Nothing is loaded yet."""
         self._options = options
         self._context = context
@@ -80,7 +80,7 @@ class TrainingWorkload:
 
     def follow(self, order: Mapping[str, Any]) -> None:
         """In a rank that is not the first: train along, by the recipe of `order`."""
-        self._verifier().follow(Recipe(**{**order["train"], "role": Role(order["train"]["role"])}))
+        self._verifier().follow(TrainingRecipe(**{**order["train"], "role": Role(order["train"]["role"])}))
 
     def open(self, arm: str) -> Program:
         """A fresh trainee of the arm, on its first epoch's batches."""
@@ -115,13 +115,13 @@ class TrainingWorkload:
         """The perturbed trainings of the reference arm that verifying left out."""
         return Evidence(parity=self._verifier().further_envelope())
 
-    def _verifier(self) -> Verifier:
+    def _verifier(self) -> TrainingVerifier:
         test = self._rows("test") if self._options.evaluation else None
-        return Verifier(options=self._options, context=self._context, train=self._rows("train"), test=test)
+        return TrainingVerifier(options=self._options, context=self._context, train=self._rows("train"), test=test)
 
     def _rounded(self) -> dict[str, Fact]:
         """The fp32 buffers that a model in bf16 does not keep."""
-        if self._options.precision is not Precision.BF16:
+        if self._options.precision is not TrainingPrecision.BF16:
             return {}
         rounded = rounded_buffers(build_model(self._options, seed=self._options.seed), torch.bfloat16)
         return {"rounded_buffers": rounded} if rounded else {}
@@ -147,7 +147,7 @@ class TrainingWorkload:
 class Epoch:
     """The batches of full size of one epoch, again and again; or one of rows from anywhere in it, for calls that are refereed."""
 
-    def __init__(self, options: Options, rows: Rows) -> None:
+    def __init__(self, options: TrainingOptions, rows: Rows) -> None:
         """Take `rows`, which are on the device."""
         self._full = full_batches(rows, options)
         self._batches = cycle(self._full)
@@ -209,7 +209,7 @@ class TimedTraining:
     unrefereed = ""
 
     def __init__(
-        self, arm: str, options: Options, rows: Rows, start: dict[str, Tensor], device: str, *, captured: bool = False
+        self, arm: str, options: TrainingOptions, rows: Rows, start: dict[str, Tensor], device: str, *, captured: bool = False
     ) -> None:
         """Build the trainee and put every batch of full size on the device."""
         self.items: int | None = min(options.batch_size, len(rows))
@@ -294,7 +294,7 @@ class TimedLayout:
     def __init__(
         self,
         arm: str,
-        options: Options,
+        options: TrainingOptions,
         *,
         layout: Layout,
         ranks: Ranks,
@@ -393,13 +393,13 @@ def _local(value: Tensor) -> Tensor:
     return local_part(value).detach().to("cpu", copy=True)
 
 
-def _require(precision: Precision, device: str) -> None:
+def _require(precision: TrainingPrecision, device: str) -> None:
     """Skip precisions for which the device has no units."""
     on_gpu = device.startswith("cuda")
     modern = on_gpu and torch.cuda.get_device_capability(device)[0] >= AMPERE
-    if precision is Precision.TF32 and not modern:
+    if precision is TrainingPrecision.TF32 and not modern:
         message = "precision tf32 needs an NVIDIA GPU of compute capability 8.0 or newer"
         raise Unsupported(message)
-    if on_gpu and not modern and precision in {Precision.BF16, Precision.AMP_BF16}:
+    if on_gpu and not modern and precision in {TrainingPrecision.BF16, TrainingPrecision.AMP_BF16}:
         message = f"precision {precision} needs an NVIDIA GPU of compute capability 8.0 or newer"
         raise Unsupported(message)

@@ -26,7 +26,7 @@ from ci_bench.suites.training_loss.corpus import Batch
 from ci_bench.suites.training_loss.layouts import (
     ParallelStep,
     PipelineStep,
-    Watched,
+    WatchedStep,
     Whole,
     distributed,
     global_norm,
@@ -38,7 +38,7 @@ from ci_bench.suites.training_loss.layouts import (
 )
 from ci_bench.suites.training_loss.model_files import BadModel
 from ci_bench.suites.training_loss.network import State, build_optimizer, model_from
-from ci_bench.suites.training_loss.options import Options, Precision
+from ci_bench.suites.training_loss.options import TrainingOptions, TrainingPrecision
 
 Step = Callable[[Batch], Tensor]
 
@@ -61,7 +61,7 @@ class Trainee:
     """Scaler of the loss, if the precision needs it."""
     norm: Callable[[], float] | None = None
     """The norm of all gradients, where it takes several processes to know."""
-    watched: Watched | None = None
+    watched: WatchedStep | None = None
     """Values of each of several processes, or of their parts of this process's batch."""
     names: Mapping[str, str] = field(default_factory=dict)
     """The whole model's names of a layout's tensors that differ, if checkpoints are requested."""
@@ -92,20 +92,20 @@ def rounded_rates(
 
 
 def build_trainee(
-    options: Options, state: State, *, device: str, candidate: CompiledArm | None, captured: bool = False
+    options: TrainingOptions, state: State, *, device: str, candidate: CompiledArm | None, captured: bool = False
 ) -> Trainee:
     """A fresh trainee that starts from `state`; its step is compiled as the candidate says, `None` leaves it eager.
 
     `captured` says that it has to fit into a CUDA graph as it is.
     """
     model = model_from(options, state, device)
-    set_fp32_precision(tf32=options.precision is Precision.TF32)
+    set_fp32_precision(tf32=options.precision is TrainingPrecision.TF32)
     optimizer = build_optimizer(options, model, device, capturable=captured or candidate is not None)
     autocast = _autocast(options.precision, device)
     scaler = torch.amp.GradScaler(device.partition(":")[0], init_scale=FIRST_LOSS_SCALE)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    step = _scaled_step if options.precision is Precision.AMP_FP16 else _plain_step
+    step = _scaled_step if options.precision is TrainingPrecision.AMP_FP16 else _plain_step
     compiler = make_compiler(candidate)
 
     logits = make_logits(options, model)
@@ -122,21 +122,21 @@ def build_trainee(
         loss=loss,
         autocast=autocast,
         compile=compiler,
-        scaler=scaler if options.precision is Precision.AMP_FP16 else None,
+        scaler=scaler if options.precision is TrainingPrecision.AMP_FP16 else None,
     )
 
 
 def build_parallel(
-    options: Options, state: State, layout: Layout, ranks: Ranks, *, device: str, watched: bool = False
+    options: TrainingOptions, state: State, layout: Layout, ranks: Ranks, *, device: str, watched: bool = False
 ) -> Trainee:
     """A fresh trainee of a layout, in this rank; `watched` where every step's loss and norm are to be known to all ranks."""
     model = model_from(options, state, device)
     tensors = identities(model)
-    set_fp32_precision(tf32=options.precision is Precision.TF32)
+    set_fp32_precision(tf32=options.precision is TrainingPrecision.TF32)
     logits = make_logits(options, model)
     loss = make_loss(options, model, logits)
     autocast = _autocast(options.precision, device)
-    seen = Watched(own_rows=layout.own_rows, sharing=layout.sharing) if watched else None
+    seen = WatchedStep(own_rows=layout.own_rows, sharing=layout.sharing) if watched else None
     step: Step
     if is_pipeline(layout):
         stages = stages_of(layout, model, ranks)
@@ -190,12 +190,12 @@ def with_longer_updates(trainee: Trainee) -> Trainee:
     return replace(trainee, step=step)
 
 
-def watching_ranks(trainee: Trainee, count: int, options: Options) -> Trainee:
+def watching_ranks(trainee: Trainee, count: int, options: TrainingOptions) -> Trainee:
     """Return a trainee of one process that keeps its loss on the rows of each of `count` ranks.
 
     If layouts have ranks that share theirs, it also keeps the number of these rows.
     """
-    seen = Watched(own_rows=True)
+    seen = WatchedStep(own_rows=True)
 
     def loss_of(batch: Batch) -> Tensor:
         with trainee.autocast():
@@ -215,7 +215,7 @@ def make_compiler(candidate: CompiledArm | None) -> Callable[[Callable[..., Tens
     return (lambda function: function) if candidate is None else partial(compiled, candidate)
 
 
-def make_logits(options: Options, model: nn.Module) -> Callable[[Batch], Tensor]:
+def make_logits(options: TrainingOptions, model: nn.Module) -> Callable[[Batch], Tensor]:
     """The model's logits of a batch. A model whose loss is the user's own function is not given the labels."""
 
     def logits(batch: Batch) -> Tensor:
@@ -227,7 +227,7 @@ def make_logits(options: Options, model: nn.Module) -> Callable[[Batch], Tensor]
     return logits
 
 
-def make_loss(options: Options, model: nn.Module, logits: Callable[[Batch], Tensor]) -> Callable[[Batch], Tensor]:
+def make_loss(options: TrainingOptions, model: nn.Module, logits: Callable[[Batch], Tensor]) -> Callable[[Batch], Tensor]:
     """The loss of a batch: the model's own, or the user's function of its logits and the labels."""
     if options.loss is None:
 
@@ -240,7 +240,7 @@ def make_loss(options: Options, model: nn.Module, logits: Callable[[Batch], Tens
     return lambda batch: own(logits(batch), batch["labels"])
 
 
-def check_own_code(options: Options, trainee: Trainee, batch: Batch) -> None:
+def check_own_code(options: TrainingOptions, trainee: Trainee, batch: Batch) -> None:
     """Try the user's own model and loss on one batch: errors then name the option.
 
     Raises:
@@ -293,8 +293,8 @@ def _scaled_step(
     return loss.detach()
 
 
-def _autocast(precision: Precision, device: str) -> Callable[[], AbstractContextManager[object]]:
-    kinds = {Precision.AMP_BF16: torch.bfloat16, Precision.AMP_FP16: torch.float16}
+def _autocast(precision: TrainingPrecision, device: str) -> Callable[[], AbstractContextManager[object]]:
+    kinds = {TrainingPrecision.AMP_BF16: torch.bfloat16, TrainingPrecision.AMP_FP16: torch.float16}
     kind = kinds.get(precision)
     if kind is None:
         return nullcontext

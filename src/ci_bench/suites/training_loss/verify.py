@@ -32,10 +32,10 @@ from ci_bench.suites.shared.worker.sharing import own_masks
 from ci_bench.suites.training_loss.checkpoints import Shelf
 from ci_bench.suites.training_loss.corpus import Batch, Rows, batches, full_batches
 from ci_bench.suites.training_loss.layouts import full_state
-from ci_bench.suites.training_loss.masks import Draws, compare_masks, take_draws
+from ci_bench.suites.training_loss.masks import MaskDraws, compare_masks, take_draws
 from ci_bench.suites.training_loss.model_files import DATA
 from ci_bench.suites.training_loss.network import State, perturbed, start_state, state_digest
-from ci_bench.suites.training_loss.options import REFERENCE_ARM, Options, Precision
+from ci_bench.suites.training_loss.options import REFERENCE_ARM, TrainingOptions, TrainingPrecision
 from ci_bench.suites.training_loss.training import (
     Trainee,
     build_parallel,
@@ -91,7 +91,7 @@ OTHER_START = 1_000_003
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Recipe:
+class TrainingRecipe:
     """One training to do. `steps` limits it; `mask_seed`, with its seed and the step, starts a step's random numbers."""
 
     arm: str
@@ -112,10 +112,10 @@ class Recipe:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verifier:
+class TrainingVerifier:
     """Trains by recipe. `test` is `None` where evaluation is off."""
 
-    options: Options
+    options: TrainingOptions
     context: Context
     train: Rows
     test: Rows | None
@@ -131,13 +131,13 @@ class Verifier:
         seed = self.options.seed
         if self.options.layouts:
             return self._gather_layouts(arms)
-        reference, expected = self._run_and_draw(Recipe(arm=REFERENCE_ARM, role=Role.REFERENCE, seed=seed))
+        reference, expected = self._run_and_draw(TrainingRecipe(arm=REFERENCE_ARM, role=Role.REFERENCE, seed=seed))
         traces = [reference]
         masks: list[ArmMasks] = []
         for arm in arms:
             if arm == REFERENCE_ARM:
                 continue
-            candidate, draws = self._run_and_draw(Recipe(arm=arm, role=Role.CANDIDATE, seed=seed))
+            candidate, draws = self._run_and_draw(TrainingRecipe(arm=arm, role=Role.CANDIDATE, seed=seed))
             first_losses = (_first_loss(reference), _first_loss(candidate))
             masks.append(compare_masks(arm, expected, draws, first_losses=first_losses))
             traces.append(candidate)
@@ -150,7 +150,7 @@ class Verifier:
         seed = self.options.seed
         if self.shelf is not None:
             shutil.rmtree(self.shelf.folder, ignore_errors=True)
-        traces = [self._run(Recipe(arm=REFERENCE_ARM, role=Role.REFERENCE, seed=seed))]
+        traces = [self._run(TrainingRecipe(arm=REFERENCE_ARM, role=Role.REFERENCE, seed=seed))]
         drawn = self._drawn()
         detail = f"ranks draw their own masks ({', '.join(drawn)})" if drawn else "a step draws no random numbers"
         masks: list[ArmMasks] = []
@@ -158,7 +158,7 @@ class Verifier:
             if arm == REFERENCE_ARM:
                 continue
             masks.append(ArmMasks(arm=arm, masks=Masks.DIFFER if drawn else Masks.NO_DROPOUT, detail=detail))
-            traces.append(self._run(Recipe(arm=arm, role=Role.CANDIDATE, seed=seed)))
+            traces.append(self._run(TrainingRecipe(arm=arm, role=Role.CANDIDATE, seed=seed)))
             if drawn:
                 traces += self._more_seeds(arm, known={(trace.role, trace.arm, trace.seed) for trace in traces})
         traces += self._envelope(traces, masks)
@@ -168,7 +168,7 @@ class Verifier:
 
     def _backed(self, traces: list[Trace], masks: list[ArmMasks]) -> ParityEvidence:
         """The evidence with a positive control: in the precision, or in the fp32 twin of a lower one."""
-        twin = self._twin(masks) if self.options.precision is not Precision.FP32 else None
+        twin = self._twin(masks) if self.options.precision is not TrainingPrecision.FP32 else None
         controls = [] if twin is not None else [self._run(self._short(Role.CONTROL))]
         return replace(self._evidence([*traces, *controls], masks), twin=twin)
 
@@ -190,9 +190,9 @@ class Verifier:
             self.checks.append(Check(name="fp32_twin", arm=REFERENCE_ARM, outcome=Outcome.UNKNOWN, detail=reason[:MOST_DETAIL]))
             return None
 
-    def in_fp32(self) -> "Verifier":
+    def in_fp32(self) -> "TrainingVerifier":
         """The verifier of the twin."""
-        options = replace(self.options, precision=Precision.FP32, checkpoint=None)
+        options = replace(self.options, precision=TrainingPrecision.FP32, checkpoint=None)
         return replace(self, options=options, test=None, first={}, is_twin=True)
 
     def train_short(self, trainings: Sequence[tuple[str, Role, int]], masks: Sequence[ArmMasks]) -> ParityEvidence:
@@ -200,10 +200,10 @@ class Verifier:
         runs = [self._run(replace(self._short(role, index), arm=arm)) for arm, role, index in trainings]
         return self._evidence(runs, masks)
 
-    def _short(self, role: Role, index: int = 0) -> Recipe:
+    def _short(self, role: Role, index: int = 0) -> TrainingRecipe:
         """A training of the reference arm for as many steps as the envelope has."""
         seed, steps = self.options.seed, ENVELOPE_STEPS
-        return Recipe(arm=REFERENCE_ARM, role=role, seed=seed, index=index, steps=steps, twin=self.is_twin)
+        return TrainingRecipe(arm=REFERENCE_ARM, role=role, seed=seed, index=index, steps=steps, twin=self.is_twin)
 
     def _resumed(self, arms: tuple[str, ...], shelf: Shelf, drawn: tuple[str, ...]) -> list[Trace]:
         """From the checkpoint of each arm some steps of every other and of itself, and of one process; not where masks differ."""
@@ -213,7 +213,7 @@ class Verifier:
             self.checks.extend(Check(name="resumes", arm=arm, outcome=Outcome.UNKNOWN, detail=detail) for arm in layouts)
             return []
         recipes = [
-            Recipe(arm=arm, role=Role.RESUMED, seed=self.options.seed, index=place, resumes=saved)
+            TrainingRecipe(arm=arm, role=Role.RESUMED, seed=self.options.seed, index=place, resumes=saved)
             for arm in arms
             for place, saved in enumerate(arms)
             if {saved, arm} != {REFERENCE_ARM}
@@ -240,7 +240,7 @@ class Verifier:
         trainee.step(self._first_batch())
         return moved(before, generator_states())
 
-    def _note_masks(self, recipe: Recipe, trainee: Trainee) -> None:
+    def _note_masks(self, recipe: TrainingRecipe, trainee: Trainee) -> None:
         """Check that ranks with separate rows draw different masks, once for each layout."""
         seen, layout = trainee.watched, self.options.layout_of(recipe.arm)
         if seen is None or layout is None or not layout.own_rows or recipe.role is Role.RESUMED:
@@ -249,7 +249,7 @@ class Verifier:
             return
         self.checks.append(own_masks(recipe.arm, seen.draws, where="at step 0", sharing=layout.sharing))
 
-    def follow(self, recipe: Recipe) -> None:
+    def follow(self, recipe: TrainingRecipe) -> None:
         """In another rank: train along by a recipe."""
         if recipe.twin and not self.is_twin:
             self.in_fp32().follow(recipe)
@@ -265,8 +265,8 @@ class Verifier:
             recipe
             for seed in range(self.options.seed, self.options.seed + self.options.seeds)
             for recipe in (
-                Recipe(arm=arm, role=Role.REFERENCE, seed=seed),
-                Recipe(arm=arm, role=Role.OTHER_START, seed=seed, mask_seed=OTHER_MASK_SEED),
+                TrainingRecipe(arm=arm, role=Role.REFERENCE, seed=seed),
+                TrainingRecipe(arm=arm, role=Role.OTHER_START, seed=seed, mask_seed=OTHER_MASK_SEED),
             )
         ]
         return self._evidence([self._run(recipe) for recipe in recipes], [])
@@ -329,7 +329,7 @@ class Verifier:
         there = int(self._trained_already.read_text(encoding="ascii")) if self._trained_already.exists() else most
         further = range(there, most)
         found = self._evidence([self._perturbed(index, evaluated=False, whole=True) for index in further], [])
-        if self.options.precision is Precision.FP32 or not further:
+        if self.options.precision is TrainingPrecision.FP32 or not further:
             return found
         perturbed = [(REFERENCE_ARM, Role.PERTURBED, index) for index in further]
         return replace(found, twin=self.in_fp32().train_short(perturbed, []))
@@ -366,25 +366,25 @@ class Verifier:
             recipe
             for seed in seeds
             for recipe in (
-                Recipe(arm=REFERENCE_ARM, role=Role.REFERENCE, seed=seed),
-                Recipe(arm=arm, role=Role.CANDIDATE, seed=seed),
-                Recipe(arm=REFERENCE_ARM, role=Role.OTHER_MASKS, seed=seed, mask_seed=OTHER_MASK_SEED),
+                TrainingRecipe(arm=REFERENCE_ARM, role=Role.REFERENCE, seed=seed),
+                TrainingRecipe(arm=arm, role=Role.CANDIDATE, seed=seed),
+                TrainingRecipe(arm=REFERENCE_ARM, role=Role.OTHER_MASKS, seed=seed, mask_seed=OTHER_MASK_SEED),
             )
         ]
         return [self._run(recipe) for recipe in wanted if (recipe.role, recipe.arm, recipe.seed) not in known]
 
-    def _run(self, recipe: Recipe) -> Trace:
+    def _run(self, recipe: TrainingRecipe) -> Trace:
         """Train by a recipe, and evaluate a whole training."""
         with self._trained(recipe) as (_, _, trace):
             return trace
 
-    def _run_and_draw(self, recipe: Recipe) -> tuple[Trace, Draws]:
+    def _run_and_draw(self, recipe: TrainingRecipe) -> tuple[Trace, MaskDraws]:
         """Train by a recipe, and then probe the masks of the very step that was trained with."""
         with self._trained(recipe) as (trainee, state, trace):
             return trace, take_draws(trainee, state, self._first_batch(), seed=recipe.mask_seed)
 
     @contextmanager
-    def _trained(self, recipe: Recipe) -> Iterator[tuple[Trainee, State, Trace]]:
+    def _trained(self, recipe: TrainingRecipe) -> Iterator[tuple[Trainee, State, Trace]]:
         """A trainee after its training, its start state, and the record.
 
         Dynamo is reset first: it counts compilations per code object, and all trainings share the step's. From the ninth on
@@ -404,7 +404,7 @@ class Verifier:
             test = None if recipe.role is Role.RESUMED or recipe.steps is not None else self.test
             yield trainee, state, trace if test is None else self._evaluated(trace, trainee, test)
 
-    def _trainee(self, recipe: Recipe, state: State) -> Trainee:
+    def _trainee(self, recipe: TrainingRecipe, state: State) -> Trainee:
         """The trainee of a recipe.
 
         If several processes share its layout, the others get an order to train along.
@@ -451,7 +451,7 @@ class Verifier:
         return aligned
 
 
-def record_training(trainee: Trainee, recipe: Recipe, *, state: State, verifier: Verifier) -> Trace:
+def record_training(trainee: Trainee, recipe: TrainingRecipe, *, state: State, verifier: TrainingVerifier) -> Trace:
     """Train and keep loss and gradient norm of every step, and digests of start and batches.
 
     The batches are those of the whole training, even if only some steps of it are trained from a
@@ -496,7 +496,7 @@ def record_training(trainee: Trainee, recipe: Recipe, *, state: State, verifier:
     )
 
 
-def _first_step(trainee: Trainee, recipe: Recipe, batch: Batch, verifier: Verifier) -> Tensor:
+def _first_step(trainee: Trainee, recipe: TrainingRecipe, batch: Batch, verifier: TrainingVerifier) -> Tensor:
     """Take the first step, and note its start and its results, for the process that times.
 
     Returns the loss.
@@ -514,7 +514,7 @@ def _first_step(trainee: Trainee, recipe: Recipe, batch: Batch, verifier: Verifi
     return loss
 
 
-def _steps(recipe: Recipe, verifier: Verifier) -> range:
+def _steps(recipe: TrainingRecipe, verifier: TrainingVerifier) -> range:
     """Return the steps of a training that are trained."""
     options, shelf = verifier.options, verifier.shelf
     total = math.ceil(len(verifier.train) / options.batch_size) * options.epochs

@@ -26,7 +26,7 @@ from ci_bench.suites.transformers.options import AGREES, REFERENCE_ARM
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
+class OutputChange:
     """An optimizer's change of a weight, from `start` to `after`.
 
     `ideal` is the change (fp64) for the arm's own gradient.
@@ -38,26 +38,26 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Observation:
+class OutputObservation:
     """Results of steps, on the CPU, by name.
 
     Names are for example ``output: 0``, ``loss: of the step``, ``gradient: lm_head.weight``.
     """
 
     values: Mapping[str, Tensor]
-    changes: Mapping[str, Change] = field(default_factory=dict)
+    changes: Mapping[str, OutputChange] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reference:
+class ReferenceOutputsOfModel:
     """Reference for candidates: fp64, eager, and eager from weights that are shaken by `shake_of`.
 
     The shaken run may lack steps.
     """
 
-    exact: Observation
-    eager: Observation
-    shaken: Observation
+    exact: OutputObservation
+    eager: OutputObservation
+    shaken: OutputObservation
 
 
 def shake_of(epsilon: float) -> float:
@@ -68,7 +68,7 @@ def shake_of(epsilon: float) -> float:
     return jolt_of(epsilon) or epsilon
 
 
-def compared(seen: Observation, reference: Reference, *, epsilon: float, beta: float = 0.0) -> Agreement:
+def compared(seen: OutputObservation, reference: ReferenceOutputsOfModel, *, epsilon: float, beta: float = 0.0) -> Agreement:
     """Judge all results of an arm's steps. `beta` is the optimizer's longest memory."""
     extra = {"jolts" if jolt_of(epsilon) else "runs": [reference.shaken.values]}
     runs = [reference.eager.values, *extra.get("runs", [])]
@@ -81,7 +81,7 @@ def compared(seen: Observation, reference: Reference, *, epsilon: float, beta: f
     return conclude([*judged(found, usual), *judged(changes, of_optimizer(usual, beta))])
 
 
-def as_computed(reference: Reference, *, epsilon: float) -> Computed:
+def as_computed(reference: ReferenceOutputsOfModel, *, epsilon: float) -> Computed:
     """The reference's results, for a process that compares again.
 
     Changes of weights are not included.

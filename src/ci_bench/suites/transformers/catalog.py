@@ -15,7 +15,7 @@ import yaml
 
 from ci_bench.errors import BadConfig
 from ci_bench.records.spelling import nearest
-from ci_bench.suites.transformers.options import Model, looks_local
+from ci_bench.suites.transformers.options import TransformersModel, looks_local
 
 PRESETS = ("bert", "gpt2", "t5", "llama", "vit", "wav2vec2", "whisper")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
@@ -44,7 +44,7 @@ Their configurations need not say so: those of convolutional networks often leav
 """
 
 
-def resolve_models(raw: Any, place: str) -> tuple[Model, ...]:
+def resolve_models(raw: Any, place: str) -> tuple[TransformersModel, ...]:
     """Every model of an entry's `model`: one name, one mapping, or a list of them.
 
     Raises:
@@ -65,7 +65,7 @@ def resolve_models(raw: Any, place: str) -> tuple[Model, ...]:
     return tuple(models)
 
 
-def has_sequence(model: Model) -> bool:
+def has_sequence(model: TransformersModel) -> bool:
     """Return true if a sequence length means something.
 
     This is assumed for models that only the hub knows.
@@ -76,7 +76,7 @@ def has_sequence(model: Model) -> bool:
     return not OF_IMAGES.intersection(config) or bool(OF_TEXT.intersection(config))
 
 
-def read_stored(model: Model) -> Mapping[str, Any]:
+def read_stored(model: TransformersModel) -> Mapping[str, Any]:
     """The configuration in a local model's folder."""
     return _read_folder(Path(model.path or "").expanduser(), "model")
 
@@ -89,14 +89,14 @@ def preset(name: str) -> Mapping[str, Any]:
     return config
 
 
-def _resolve(given: Mapping[str, Any], where: str) -> Model:
+def _resolve(given: Mapping[str, Any], where: str) -> TransformersModel:
     path, config = given.get("path"), given.get("config", {})
     plain = {key: given[key] for key in ("revision", "pretrained") if key in given}
     if path is None or path in PRESETS:
         if plain:
             raise BadConfig(f"{where}.{next(iter(plain))}: only a folder or a hub id has this; leave it out, or set `path`")
         whole = {**preset(path), **config} if path else dict(config)
-        return Model(name=_name(given, str(whole.get("model_type", ""))), path=path, config=_typed(whole, where))
+        return TransformersModel(name=_name(given, str(whole.get("model_type", ""))), path=path, config=_typed(whole, where))
     if looks_local(path):
         _read_folder(Path(path).expanduser(), f"{where}.path" if "name" in given or config or plain else where)
         name = Path(path).expanduser().resolve().name
@@ -105,7 +105,7 @@ def _resolve(given: Mapping[str, Any], where: str) -> Model:
     else:
         advice = f"; the hub calls it {owner}/{path}" if (owner := _owner(path)) else nearest(path, PRESETS)
         raise BadConfig(f"{where}: unknown preset {path!r}{advice} (a hub id is owner/name, a folder starts with ./ or /)")
-    return Model(name=_name(given, name), path=path, config=dict(config), stored=True, **plain)
+    return TransformersModel(name=_name(given, name), path=path, config=dict(config), stored=True, **plain)
 
 
 _OWNERS = (

@@ -18,9 +18,9 @@ from ci_bench.records.results import Check
 from ci_bench.suites.contract import Mark, Part, Unsupported
 from ci_bench.suites.shared.worker.freshness import State, read_state, write_state
 from ci_bench.suites.transformers import FIRST_TOKEN, TOKEN
-from ci_bench.suites.transformers.agreement import Observation
+from ci_bench.suites.transformers.agreement import OutputObservation
 from ci_bench.suites.transformers.inputs import PADDING, Batch, arguments_of
-from ci_bench.suites.transformers.options import TIMED_AGREES, CacheKind, Loop, Options
+from ci_bench.suites.transformers.options import TIMED_AGREES, CacheKind, Loop, TransformersOptions
 from ci_bench.suites.transformers.parts import Fed, Parts
 from ci_bench.suites.transformers.sampling import draw, gap, generator_of, noise, seed_of
 from ci_bench.suites.transformers.steps import check, nothing
@@ -151,7 +151,7 @@ class Generation(Fed):
         states = output.encoder_last_hidden_state
         return {"encoder_outputs": (states.clone() if self._keep_encoded else states,)}
 
-    def observe(self, *, lightly: bool = False) -> Observation:  # noqa: ARG002 - logits of single tokens are small
+    def observe(self, *, lightly: bool = False) -> OutputObservation:  # noqa: ARG002 - logits of single tokens are small
         """The logits of every token of the next prompts, after the script's tokens where there is one.
 
         The reference in fp64 goes through ragged prompts row by row, each without padding: nothing can leak there.
@@ -173,7 +173,7 @@ class Generation(Fed):
             run = self._row_by_row if apart else self._generate
             self._tokens = run(self._prefill, self._decode, self._batch, nothing, choose)
         self.observed = (*self.observed, self._tokens)
-        return Observation(values=seen)
+        return OutputObservation(values=seen)
 
     def _row_by_row(
         self, prefill: Callable[..., Any], decode: Callable[..., Any], batch: Batch, _: Mark, choose: Choose
@@ -271,7 +271,7 @@ class Padding:
     They are for the prompt and for each later token.
     """
 
-    def __init__(self, model: Any, batch: Batch, options: Options) -> None:
+    def __init__(self, model: Any, batch: Batch, options: TransformersOptions) -> None:
         """`batch` holds ids and mask, padded on the left."""
         mask = batch["attention_mask"]
         self._mask = torch.cat([mask, mask.new_ones(len(mask), options.new_tokens)], dim=1)
@@ -290,7 +290,9 @@ class Padding:
 class ByGenerate:
     """`generate` of transformers, with all that it does around the model; of a candidate the pass that decodes is translated."""
 
-    def __init__(self, model: Any, options: Options, decode: Callable[..., Any] | None, *, whole: bool, first: int) -> None:
+    def __init__(
+        self, model: Any, options: TransformersOptions, decode: Callable[..., Any] | None, *, whole: bool, first: int
+    ) -> None:
         """`decode` is the candidate's forward pass; with `whole` it takes the prompt, too. A decoder apart begins with `first`.
 
         The model's own settings for `generate` are put aside: penalties and ends of texts do not
@@ -362,7 +364,7 @@ class ByGenerate:
         return tuple(found[:, found.shape[1] - new + number].unsqueeze(1) for number in range(new))
 
 
-def settings_of(options: Options, first: int) -> Any:
+def settings_of(options: TransformersOptions, first: int) -> Any:
     """The `GenerationConfig` of a case."""
     from transformers import GenerationConfig
 
@@ -404,7 +406,7 @@ def _watch(seen: dict[str, Tensor], given: Tokens | None) -> Callable[[Tensor, T
     return look
 
 
-def require_generation(model: Any, options: Options) -> None:
+def require_generation(model: Any, options: TransformersOptions) -> None:
     """Raise `Unsupported` where a model cannot generate, or not in this way."""
     name = type(model).__name__
     if not model.can_generate():
@@ -430,7 +432,7 @@ def dynamic_cache(model: Any) -> Any:
     return EncoderDecoderCache(own, DynamicCache(config=model.config)) if model.config.is_encoder_decoder else own
 
 
-def static_cache(model: Any, options: Options) -> Any:
+def static_cache(model: Any, options: TransformersOptions) -> Any:
     """An empty cache of full length: the prompt and all new tokens, or the encoder's states and all new tokens."""
     from transformers import EncoderDecoderCache, StaticCache
 

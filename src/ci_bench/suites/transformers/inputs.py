@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ci_bench.suites.contract import Unsupported
 from ci_bench.suites.shared.planning.sizes import Axis, drawn_lengths, drawn_rows
-from ci_bench.suites.transformers.options import Mode, Options
+from ci_bench.suites.transformers.options import Mode, TransformersOptions
 
 Batch = dict[str, Tensor]
 
@@ -35,7 +35,7 @@ FRAMES_PER_LABEL = 4
 class Inputs:
     """Draws batches for one model. Float inputs are rounded to `dtype`, and widened to fp64 where `exact`."""
 
-    options: Options
+    options: TransformersOptions
     model: Any
     dtype: torch.dtype
     device: str
@@ -198,7 +198,7 @@ def refuse_lacking(model: nn.Module, batch: Batch, error: Exception, *, also: st
 _LACKING = re.compile(r"(?i)specify|required|missing|provide|must|need|expected|NoneType")
 
 
-def require_length(config: Any, options: Options) -> None:
+def require_length(config: Any, options: TransformersOptions) -> None:
     """Raise `Unsupported` where a model has learned no positions for so long a text. Rotary ones have no end."""
     text = config.get_text_config()
     prompt, new = options.sequence_length or 0, options.new_tokens if options.mode is Mode.GENERATION else 0

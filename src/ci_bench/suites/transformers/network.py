@@ -16,17 +16,24 @@ from torch import nn
 
 from ci_bench.suites.contract import Unsupported
 from ci_bench.suites.shared.worker.numerics import shaken
-from ci_bench.suites.transformers.options import Attention, Mode, Model, Options, Precision, looks_local
+from ci_bench.suites.transformers.options import (
+    Attention,
+    Mode,
+    TransformersModel,
+    TransformersOptions,
+    TransformersPrecision,
+    looks_local,
+)
 
 A_SLIP = 0.85
 """Similarity of two names, 0..1, above which one was probably meant for the other."""
 
 
-class BadModel(Exception):  # noqa: N818 - named like BadConfig
+class UnusableModel(Exception):  # noqa: N818 - named like BadConfig
     """The model does not exist, or cannot be built from its configuration. The message names the field and the fix."""
 
 
-def load_config(options: Options) -> Any:
+def load_config(options: TransformersOptions) -> Any:
     """The configuration of transformers with the case's overrides, and without dropout unless it is asked for.
 
     Raises:
@@ -39,7 +46,7 @@ def load_config(options: Options) -> Any:
     return config
 
 
-def stored_path(model: Model) -> str:
+def stored_path(model: TransformersModel) -> str:
     """A folder with its ``~`` replaced, or a hub id."""
     path = model.path or ""
     return str(Path(path).expanduser()) if looks_local(path) else path
@@ -56,7 +63,7 @@ def sentence(error: BaseException) -> str:
     return " ".join(str(error).split())[:600]
 
 
-def _read_stored(model: Model) -> Any:
+def _read_stored(model: TransformersModel) -> Any:
     """Read the configuration from a folder or the hub, and override it.
 
     An override of a missing field would be lost silently.
@@ -69,10 +76,10 @@ def _read_stored(model: Model) -> Any:
         config = AutoConfig.from_pretrained(path, revision=revision, **model.config)
     except Exception as error:  # configurations are checked by several libraries
         advice = "check the spelling, and that this machine may read it" if model.on_hub else "check its config.json"
-        raise BadModel(f"model: {path!r} cannot be read: {sentence(error)} ({advice})") from error
+        raise UnusableModel(f"model: {path!r} cannot be read: {sentence(error)} ({advice})") from error
     for name in model.config:
         if not hasattr(found, name):
-            raise BadModel(f"model.config.{name}: the configuration of {path} has no such field{meant(name, dir(found))}")
+            raise UnusableModel(f"model.config.{name}: the configuration of {path} has no such field{meant(name, dir(found))}")
     return config
 
 
@@ -84,15 +91,15 @@ def _from_fields(given: Mapping[str, Any]) -> Any:
     family = str(fields.pop("model_type"))
     if family not in CONFIG_MAPPING:
         near = meant(family, list(CONFIG_MAPPING.keys()))
-        raise BadModel(f"model.config.model_type: transformers {__version__} knows no {family!r}{near}")
+        raise UnusableModel(f"model.config.model_type: transformers {__version__} knows no {family!r}{near}")
     try:
         config = AutoConfig.for_model(family, **fields)
         known = dir(AutoConfig.for_model(family))
     except Exception as error:  # configurations are checked by several libraries
-        raise BadModel(f"model.config: transformers {__version__} refuses it for {family}: {sentence(error)}") from error
+        raise UnusableModel(f"model.config: transformers {__version__} refuses it for {family}: {sentence(error)}") from error
     for name in fields:
         if name not in known and (near := meant(name, known, A_SLIP)):
-            raise BadModel(f"model.config.{name}: {family} has no such field{near}")
+            raise UnusableModel(f"model.config.{name}: {family} has no such field{near}")
     return config
 
 
@@ -105,7 +112,7 @@ def _configs(config: Any) -> Iterator[Any]:
             yield from _configs(part)
 
 
-def _settle(config: Any, options: Options) -> None:
+def _settle(config: Any, options: TransformersOptions) -> None:
     """Take chance out of the forward pass: the arms' timed code must be comparable.
 
     SpecAugment masks by numpy's random numbers, which no arm can repeat; dropout is off unless the case asks for it.
@@ -123,7 +130,7 @@ def _rates(config: Any) -> Iterator[tuple[str, float]]:
     return ((name, value) for name, value in stored.items() if "drop" in name and isinstance(value, float) and value > 0)
 
 
-KEPT_IN = {Precision.FP16: torch.float16, Precision.BF16: torch.bfloat16}
+KEPT_IN = {TransformersPrecision.FP16: torch.float16, TransformersPrecision.BF16: torch.bfloat16}
 """The format of the weights, where it is not fp32."""
 IN_FP64 = {Attention.FLASH: Attention.SDPA, Attention.FLEX: Attention.SDPA}
 """Attention without fp64, and its replacement in the reference: the same mathematics."""
@@ -132,7 +139,7 @@ EXPERTS = "experts_implementation"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Recipe:
+class ModelRecipe:
     """Recipe for the model of a case.
 
     `exact` builds it in fp64: the same weights, rounded as the arms have them. `shake` moves every
@@ -140,7 +147,7 @@ class Recipe:
     into a CUDA graph as they are.
     """
 
-    options: Options
+    options: TransformersOptions
     device: str
     exact: bool = False
     shake: float = 0.0
@@ -184,7 +191,7 @@ class Recipe:
             if "attn_implementation" in wanted and "attention" in str(error).lower():
                 raise Unsupported(f"attention {attention}: {sentence(error)}") from error
             told = f"model: {kind.__name__} cannot be built: {sentence(error)}{_beyond(config)}"
-            raise BadModel(told) from error
+            raise UnusableModel(told) from error
         return built
 
 
@@ -204,7 +211,7 @@ def shake_weights(model: nn.Module, epsilon: float) -> None:
             weight.copy_(shaken({name: weight}, epsilon, generator)[name])
 
 
-def find_class(options: Options, config: Any) -> Any:
+def find_class(options: TransformersOptions, config: Any) -> Any:
     """The class of transformers: the one in `architectures`, the bare model where that is asked for, else one with a head.
 
     Raises:
@@ -220,7 +227,7 @@ def find_class(options: Options, config: Any) -> Any:
         if found is None:
             near = meant(name, dir(transformers))
             message = f"model.config.architectures: transformers {transformers.__version__} has no {name}{near}"
-            raise BadModel(f"{message} (only_pretrain_model: true takes the bare model)")
+            raise UnusableModel(f"{message} (only_pretrain_model: true takes the bare model)")
         return found
     for mapping in HEADS:
         table = getattr(modeling_auto, mapping)
@@ -257,5 +264,5 @@ def forget(device: str) -> None:
 def _from_mapping(table: Any, config: Any) -> Any:
     found = table.get(type(config), None)
     if found is None:
-        raise BadModel(f"model: transformers has no bare model for {type(config).__name__}; name a class in `architectures`")
+        raise UnusableModel(f"model: transformers has no bare model for {type(config).__name__}; name a class in `architectures`")
     return found[0] if isinstance(found, tuple) else found

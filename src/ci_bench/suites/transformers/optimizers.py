@@ -16,10 +16,12 @@ from ci_bench.suites.shared.worker.optimizers import (
 )
 from ci_bench.suites.shared.worker.sharing import unsharded
 from ci_bench.suites.shared.worker.user_code import is_import_path
-from ci_bench.suites.transformers.options import Options, Precision
+from ci_bench.suites.transformers.options import TransformersOptions, TransformersPrecision
 
 
-def build_optimizer(options: Options, model: nn.Module, device: str, *, capturable: bool = False) -> torch.optim.Optimizer:
+def build_optimizer(
+    options: TransformersOptions, model: nn.Module, device: str, *, capturable: bool = False
+) -> torch.optim.Optimizer:
     """The named optimizer over all trained parameters.
 
     Raises:
@@ -32,14 +34,14 @@ def build_optimizer(options: Options, model: nn.Module, device: str, *, capturab
         options=options.optimizer_options,
         device=device,
         capturable=capturable,
-        defaults={"eps": SMALLEST_EPS} if options.precision is Precision.FP16 else {},
+        defaults={"eps": SMALLEST_EPS} if options.precision is TransformersPrecision.FP16 else {},
     )
 
 
 class Shadow:
     """The same optimizer on the CPU in fp64, on weights that are a model's at the beginning, again and again."""
 
-    def __init__(self, options: Options, model: nn.Module) -> None:
+    def __init__(self, options: TransformersOptions, model: nn.Module) -> None:
         """Copies the weights that are trained, as `starts`: whole ones, also of a model that is sharded."""
         trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
         self.starts = {name: unsharded(value).detach().cpu().clone() for name, value in trained.items()}

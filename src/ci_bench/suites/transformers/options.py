@@ -29,7 +29,7 @@ class Mode(StrEnum):
     GENERATION = "generation"
 
 
-class Precision(StrEnum):
+class TransformersPrecision(StrEnum):
     """Formats of stored and multiplied numbers.
 
     `tf32` lets CUDA matmuls round to ten mantissa bits; `bf16` and `fp16` keep weights in that format; the `amp_` forms autocast.
@@ -77,7 +77,7 @@ class Loop(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sampling:
+class TokenSampling:
     """Sampling of tokens: logits over `temperature`, the `top_k` likeliest, of these `top_p`.
 
     `top_p` keeps the likeliest tokens that make up this probability.
@@ -144,7 +144,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Model:
+class TransformersModel:
     """Model of a case: `path` is a preset, a folder or a hub id, `None` if `config` has everything.
 
     `config` is complete for a preset and without a path; else it overrides the stored one.
@@ -166,7 +166,7 @@ class Model:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
+class TransformersOptions:
     """One case. `sequence_length` is `None` if the model has none; `seed` sets weights and inputs.
 
     `candidate` is the only arm next to the reference. If an entry lists `arms`, `candidate` is
@@ -178,12 +178,12 @@ class Options:
     that differ along the axes of `varies`.
     """
 
-    model: Model
+    model: TransformersModel
     mode: Mode = Mode.INFERENCE
     batch_size: int = 8
     largest: SizeLimits | None = None
     sequence_length: int | None = 128
-    precision: Precision = Precision.FP32
+    precision: TransformersPrecision = TransformersPrecision.FP32
     attention: Attention = Attention.AUTO
     candidate: Candidate | None = Candidate()
     listed: tuple[Candidate, ...] = ()
@@ -201,7 +201,7 @@ class Options:
     cache: CacheKind = CacheKind.DYNAMIC
     new_tokens: int = 32
     loop: Loop = Loop.OWN
-    sampling: Sampling | None = None
+    sampling: TokenSampling | None = None
     ragged: bool = False
     dynamic: bool = False
     varies: tuple[Axis, ...] = VARIES
@@ -264,14 +264,14 @@ def _plain(value: Any) -> Any:
     return [_plain(one) for one in value] if isinstance(value, tuple) else value
 
 
-def parse(params: Mapping[str, Any]) -> Options:
+def parse(params: Mapping[str, Any]) -> TransformersOptions:
     """Parse the options of a case from its parameters. Missing ones take their defaults."""
-    kinds = {"mode": Mode, "precision": Precision, "attention": Attention, "cache": CacheKind, "loop": Loop}
+    kinds = {"mode": Mode, "precision": TransformersPrecision, "attention": Attention, "cache": CacheKind, "loop": Loop}
     kinds["dynamic_shapes"] = DynamicShapes
     values: dict[str, Any] = {name: kinds[name](value) if name in kinds else value for name, value in params.items()}
     listed = tuple(map(_candidate_of, values.pop("arms", ())))
     sampling = values.pop("sampling", None)
-    values["sampling"] = Sampling(**sampling) if isinstance(sampling, Mapping) else sampling
+    values["sampling"] = TokenSampling(**sampling) if isinstance(sampling, Mapping) else sampling
     layouts = tuple(map(read_layout, values.pop("layouts", ())))
     limits = values.pop("largest", None)
     values["largest"] = SizeLimits(**limits) if isinstance(limits, Mapping) else limits
@@ -280,8 +280,8 @@ def parse(params: Mapping[str, Any]) -> Options:
     values["varies"] = tuple(map(Axis, values.pop("varies", VARIES)))
     given = values.pop("candidate", None if listed or layouts else asdict(Candidate()))
     candidate = None if given is None else _candidate_of(given)
-    values |= {"model": Model(**values["model"]), "candidate": candidate, "listed": listed, "layouts": layouts}
-    return Options(**values)
+    values |= {"model": TransformersModel(**values["model"]), "candidate": candidate, "listed": listed, "layouts": layouts}
+    return TransformersOptions(**values)
 
 
 def _candidate_of(params: Mapping[str, Any]) -> Candidate:
@@ -307,4 +307,4 @@ def looks_local(path: str) -> bool:
     return path.startswith(("/", "./", "../", "~"))
 
 
-FIELDS = tuple(one.name for one in fields(Options) if one.name not in {"listed", "layouts", "processes", "largest"})
+FIELDS = tuple(one.name for one in fields(TransformersOptions) if one.name not in {"listed", "layouts", "processes", "largest"})

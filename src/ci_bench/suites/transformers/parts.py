@@ -20,8 +20,8 @@ from ci_bench.suites.shared.worker.freshness import State, altered, copied, over
 from ci_bench.suites.shared.worker.marks import MarkShapes, marked, shape_marks
 from ci_bench.suites.shared.worker.numerics import shaken
 from ci_bench.suites.transformers.inputs import Batch, Inputs, described
-from ci_bench.suites.transformers.network import Recipe
-from ci_bench.suites.transformers.options import Candidate, Precision, Way
+from ci_bench.suites.transformers.network import ModelRecipe
+from ci_bench.suites.transformers.options import Candidate, TransformersPrecision, Way
 from ci_bench.suites.transformers.translate import Forward, compiled, compiler_of, forward_of
 
 
@@ -78,7 +78,7 @@ class Feed:
         self.current, self.following = self._batches, cycle(self._batches)
 
 
-AUTOCAST = {Precision.AMP_BF16: torch.bfloat16, Precision.AMP_FP16: torch.float16}
+AUTOCAST = {TransformersPrecision.AMP_BF16: torch.bfloat16, TransformersPrecision.AMP_FP16: torch.float16}
 
 Autocast = Callable[[], AbstractContextManager[object]]
 
@@ -87,7 +87,7 @@ Autocast = Callable[[], AbstractContextManager[object]]
 class Parts:
     """Parts of every program: a model, its batches, the arguments of each call, its autocast."""
 
-    recipe: Recipe
+    recipe: ModelRecipe
     arm: str
     candidate: Candidate | None
     model: nn.Module
@@ -136,10 +136,10 @@ class Parts:
         return compiler_of(self.candidate)
 
 
-def make_parts(recipe: Recipe, arm: str) -> Parts:
+def make_parts(recipe: ModelRecipe, arm: str) -> Parts:
     """Build an arm's model and inputs; the same bytes for every arm."""
     model = recipe.build()
-    set_fp32_precision(tf32=recipe.options.precision is Precision.TF32)
+    set_fp32_precision(tf32=recipe.options.precision is TransformersPrecision.TF32)
     inputs = Inputs(options=recipe.options, model=model, dtype=recipe.dtype, device=recipe.device, exact=recipe.exact)
     batches = inputs.batches()
     candidate = recipe.options.candidate_of(arm)

@@ -28,9 +28,9 @@ from ci_bench.suites.transformers.options import (
     Candidate,
     Loop,
     Mode,
-    Model,
-    Options,
-    Precision,
+    TransformersModel,
+    TransformersOptions,
+    TransformersPrecision,
     Way,
     candidate_from,
     compiled_from,
@@ -146,8 +146,10 @@ def _check(options: Mapping[str, Any], place: str) -> None:
 def _check_layouts(options: Mapping[str, Any], place: str) -> None:
     """Refuse options that steps of several processes cannot have."""
     faults = []
-    if Precision.AMP_FP16 in _listed(options.get("precision", ())):
-        faults.append(f"{place}.precision: {Precision.AMP_FP16} needs a loss scaler, which layouts do not have; use amp_bf16")
+    if TransformersPrecision.AMP_FP16 in _listed(options.get("precision", ())):
+        faults.append(
+            f"{place}.precision: {TransformersPrecision.AMP_FP16} needs a loss scaler, which layouts do not have; use amp_bf16"
+        )
     if options.get("dynamic", False):
         faults.append(f"{place}.dynamic: with `layouts`, processes share one batch size; leave it out")
     if Size.LARGEST in _listed(options.get("batch_size", 1)):
@@ -230,12 +232,12 @@ def _check_shapes(options: Mapping[str, Any], arms: Sequence[tuple[Candidate, ..
 
 
 def _grid(
-    options: Mapping[str, Any], models: tuple[Model, ...], arms: list[tuple[Candidate, ...]], place: str
-) -> Iterator[Options]:
+    options: Mapping[str, Any], models: tuple[TransformersModel, ...], arms: list[tuple[Candidate, ...]], place: str
+) -> Iterator[TransformersOptions]:
     """Every combination, without those that only differ in options that do not apply."""
     single = {field: options[field] for field in FIELDS if field in options and field not in {*GRID, "model", "candidate"}}
     usual: dict[str, Any] = {"mode": Mode.TRAINING} if "layouts" in options else {}
-    usual = {field: usual.get(field, getattr(Options(model=models[0]), field)) for field in GRID}
+    usual = {field: usual.get(field, getattr(TransformersOptions(model=models[0]), field)) for field in GRID}
     lists = [_listed(options.get(field, usual[field])) for field in GRID]
     shared = (
         [{"layouts": options["layouts"], "processes": count} for count in counts_of(options)] if "layouts" in options else [{}]
@@ -257,7 +259,7 @@ def _grid(
                     yield _options(raw, candidates, together="arms" in options)
 
 
-def _options(raw: Mapping[str, Any], candidates: tuple[Candidate, ...], *, together: bool) -> Options:
+def _options(raw: Mapping[str, Any], candidates: tuple[Candidate, ...], *, together: bool) -> TransformersOptions:
     """Enumerations for their words."""
     if raw["mode"] != Mode.GENERATION:
         raw = {name: value for name, value in raw.items() if name not in OF_GENERATIONS}
@@ -266,7 +268,7 @@ def _options(raw: Mapping[str, Any], candidates: tuple[Candidate, ...], *, toget
     return parse({**raw, "model": asdict(raw["model"]), **arms})
 
 
-def _case(options: Options, entry: str | None) -> Case:
+def _case(options: TransformersOptions, entry: str | None) -> Case:
     name = f"{entry}.{options.model.name}" if entry else options.model.name
     training, generation = options.mode is Mode.TRAINING, options.mode is Mode.GENERATION
     times = (FIRST_TOKEN.name, TOKEN.name) if generation else (STEP_TIME.name,)
@@ -284,7 +286,7 @@ def _case(options: Options, entry: str | None) -> Case:
     )
 
 
-def _owed(options: Options) -> tuple[str, ...]:
+def _owed(options: TransformersOptions) -> tuple[str, ...]:
     """The checks of a candidate. `compiled` comes from the engine, which counts dynamo's graphs."""
     by_dynamo = [candidate.way is Way.DYNAMO for candidate in options.candidates]
     compiled = ("compiled",) if by_dynamo and all(by_dynamo) else ()
@@ -292,7 +294,7 @@ def _owed(options: Options) -> tuple[str, ...]:
     return (*compiled, AGREES, *refereed, *(TRAINING_CHECKS if options.mode is Mode.TRAINING else OUTPUT_CHECKS))
 
 
-def _point(options: Options) -> str:
+def _point(options: TransformersOptions) -> str:
     """Describe the options that distinguish the cases of a grid.
 
     The form is ``mode=inference,batch=8,seq=128,…``.
@@ -314,7 +316,7 @@ def _point(options: Options) -> str:
     return ",".join(f"{key}={value}" for key, value in said.items())
 
 
-def _manner(options: Options) -> dict[str, Any]:
+def _manner(options: TransformersOptions) -> dict[str, Any]:
     """Describe the way in which tokens are made, if it is not the usual one."""
     sampling = options.sampling
     return {

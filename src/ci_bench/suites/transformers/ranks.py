@@ -15,13 +15,13 @@ from torch import Tensor
 from ci_bench.records.results import Check
 from ci_bench.suites.contract import Compiler, Mark, Ranks
 from ci_bench.suites.shared.planning.layouts import Layout
-from ci_bench.suites.shared.worker.batch_parts import OWN_MASKS, Found, Part, Together, combined
+from ci_bench.suites.shared.worker.batch_parts import OWN_MASKS, BatchPart, FoundParts, Together, combined
 from ci_bench.suites.shared.worker.ddp_modes import optimizing_ddp
 from ci_bench.suites.shared.worker.freshness import State, left_by_training
 from ci_bench.suites.shared.worker.randomness import generator_states, moved
 from ci_bench.suites.shared.worker.sharing import begin_from, looked_for_alike_masks, replicas, shared, unsharded, whole_state
 from ci_bench.suites.transformers.inputs import Batch, task_of
-from ci_bench.suites.transformers.network import Recipe
+from ci_bench.suites.transformers.network import ModelRecipe
 from ci_bench.suites.transformers.options import REFERENCE_ARM, Candidate
 from ci_bench.suites.transformers.parts import Parts, make_parts
 from ci_bench.suites.transformers.steps import Training, loss_of, nothing
@@ -30,7 +30,7 @@ from ci_bench.suites.transformers.translate import compiled
 LOSS = "loss"
 
 
-def look_at_parts(recipe: Recipe) -> Found:
+def look_at_parts(recipe: ModelRecipe) -> FoundParts:
     """Find out how the losses of parts of a batch make that of the whole. Raises `Unsupported` if they do not."""
     options = recipe.options
     parts = make_parts(replace(recipe, options=replace(options, dropout=False), exact=True), REFERENCE_ARM)
@@ -41,10 +41,10 @@ def look_at_parts(recipe: Recipe) -> Found:
             return {LOSS: loss_of(parts.model(**batch, **parts.fixed), own=own)}
 
     kinds = combined(left, parts.batches[0], rows, options.processes, epsilon=torch.finfo(torch.float64).eps)
-    return Found(rows=rows, kinds=kinds, is_random=options.dropout and _draws(recipe))
+    return FoundParts(rows=rows, kinds=kinds, is_random=options.dropout and _draws(recipe))
 
 
-def _draws(recipe: Recipe) -> bool:
+def _draws(recipe: ModelRecipe) -> bool:
     """Return true if a forward pass of a training draws random numbers.
 
     Not every model has dropout.
@@ -59,7 +59,7 @@ def _draws(recipe: Recipe) -> bool:
 class SharedTraining(Training):
     """One process's part of a training step, again and again. All but `step` and `resume` are collectives."""
 
-    def __init__(self, parts: Parts, layout: Layout, ranks: Ranks, found: Found) -> None:
+    def __init__(self, parts: Parts, layout: Layout, ranks: Ranks, found: FoundParts) -> None:
         """`items` are the rows of all processes. A step has no parts: collectives overlap with them."""
         own_loss = task_of(parts.model) is not None
         wrapped: Callable[..., Any] = shared(layout, parts.model, ranks, parts.recipe.device)
@@ -72,7 +72,7 @@ class SharedTraining(Training):
         self._own_loss = own_loss
         self._forward = partial(wrapped, **parts.fixed)
         self._layout, self._ranks, self._device = layout, ranks, parts.recipe.device
-        self._part = Part(rows=found.rows, rank=ranks.rank, count=ranks.count)
+        self._part = BatchPart(rows=found.rows, rank=ranks.rank, count=ranks.count)
         self._together = Together(ranks=ranks, part=self._part, kinds=found.kinds, device=self._device)
         self._factor = self._part.factor(found.kinds[LOSS])
 

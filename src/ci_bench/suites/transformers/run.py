@@ -17,15 +17,15 @@ from ci_bench.suites.shared.worker.compiling import allow_compilations, fail_bey
 from ci_bench.suites.shared.worker.fp32_precision import set_fp32_precision
 from ci_bench.suites.transformers.generation import Generation, Script, require_generation
 from ci_bench.suites.transformers.inputs import Inputs, refuse_lacking, require_inputs, require_length
-from ci_bench.suites.transformers.network import Recipe
+from ci_bench.suites.transformers.network import ModelRecipe
 from ci_bench.suites.transformers.optimizers import build_optimizer
-from ci_bench.suites.transformers.options import Attention, Candidate, Mode, Options, Precision, parse
+from ci_bench.suites.transformers.options import Attention, Candidate, Mode, TransformersOptions, TransformersPrecision, parse
 from ci_bench.suites.transformers.parts import make_parts
 from ci_bench.suites.transformers.process_memory import limit_memory
 from ci_bench.suites.transformers.ranks import SharedTraining, look_at_parts
 from ci_bench.suites.transformers.steps import EverySize, Inference, Observed, Training
 from ci_bench.suites.transformers.translate import check_candidate
-from ci_bench.suites.transformers.verify import Verifier
+from ci_bench.suites.transformers.verify import TransformersVerifier
 
 AMPERE = 8
 
@@ -38,7 +38,7 @@ def open_workload(case: Case, context: Context) -> "TransformersWorkload":
     if options.dynamic:
         fail_beyond_limit()
     _require(options, context.device)
-    set_fp32_precision(tf32=options.precision is Precision.TF32)
+    set_fp32_precision(tf32=options.precision is TransformersPrecision.TF32)
     limit_memory(options.memory_limit_bytes, context.device)
     return TransformersWorkload(options, context)
 
@@ -46,9 +46,9 @@ def open_workload(case: Case, context: Context) -> "TransformersWorkload":
 class TransformersWorkload:
     """One model in one mode, in every arm."""
 
-    def __init__(self, options: Options, context: Context) -> None:
+    def __init__(self, options: TransformersOptions, context: Context) -> None:
         """Nothing is built yet."""
-        self._recipe = Recipe(options=options, device=context.device, captured=context.cuda_graph)
+        self._recipe = ModelRecipe(options=options, device=context.device, captured=context.cuda_graph)
         self._context = context
         self._opened = 0
 
@@ -120,17 +120,17 @@ class TransformersWorkload:
         made = Inputs(options=self._recipe.options, model=model, dtype=self._recipe.dtype, device="cpu")
         refuse_lacking(model, made.batches()[0], error)
 
-    def _verifier(self) -> Verifier:
-        return Verifier(recipe=self._recipe, context=self._context, open_program=self._open)
+    def _verifier(self) -> TransformersVerifier:
+        return TransformersVerifier(recipe=self._recipe, context=self._context, open_program=self._open)
 
-    def _open(self, recipe: Recipe, arm: str, script: Script | None) -> Observed:
+    def _open(self, recipe: ModelRecipe, arm: str, script: Script | None) -> Observed:
         layout, ranks = recipe.options.layout_of(arm), self._context.ranks
         if layout is None or ranks is None:
             return open_program(recipe, arm, script)
         return SharedTraining(make_parts(recipe, arm), layout, ranks, read_found(self._context.scratch))
 
 
-def open_program(recipe: Recipe, arm: str, script: Script | None) -> Observed:
+def open_program(recipe: ModelRecipe, arm: str, script: Script | None) -> Observed:
     """The program of an arm; a generation takes the tokens of `script` instead of the model's."""
     parts = make_parts(recipe, arm)
     if recipe.options.mode is Mode.GENERATION:
@@ -139,15 +139,15 @@ def open_program(recipe: Recipe, arm: str, script: Script | None) -> Observed:
     return EverySize(program, parts.batches) if recipe.options.dynamic else program
 
 
-def _require(options: Options, device: str) -> None:
+def _require(options: TransformersOptions, device: str) -> None:
     """Skip precisions for which the device has no units."""
     on_gpu = device.startswith("cuda")
     modern = on_gpu and torch.cuda.get_device_capability(device)[0] >= AMPERE
-    if options.precision is Precision.TF32 and not modern:
+    if options.precision is TransformersPrecision.TF32 and not modern:
         raise Unsupported("precision tf32 needs an NVIDIA GPU of compute capability 8.0 or newer")
-    if on_gpu and not modern and options.precision in {Precision.BF16, Precision.AMP_BF16}:
+    if on_gpu and not modern and options.precision in {TransformersPrecision.BF16, TransformersPrecision.AMP_BF16}:
         raise Unsupported(f"precision {options.precision} needs an NVIDIA GPU of compute capability 8.0 or newer")
-    if options.attention is Attention.FLASH and options.precision in {Precision.FP32, Precision.TF32}:
+    if options.attention is Attention.FLASH and options.precision in {TransformersPrecision.FP32, TransformersPrecision.TF32}:
         raise Unsupported(
             f"attention {options.attention} computes only in fp16 and bf16; precision {options.precision} has neither"
         )

@@ -9,7 +9,7 @@ numbers, step by step. It has to be the best, up to rounding.
 import torch
 from torch import Tensor
 
-from ci_bench.suites.transformers.options import Sampling
+from ci_bench.suites.transformers.options import TokenSampling
 
 _SEED_STEP = 7_919
 
@@ -24,7 +24,7 @@ def seed_of(seed: int, call: int) -> int:
     return seed * 1_000_003 + call * _SEED_STEP
 
 
-def warped(logits: Tensor, sampling: Sampling, *, slack: float = 0.0) -> Tensor:
+def warped(logits: Tensor, sampling: TokenSampling, *, slack: float = 0.0) -> Tensor:
     """Logits [rows, vocabulary] in fp32 after temperature, top-k and top-p in that order; what is left out is minus infinity.
 
     `slack` moves the edges, outwards where it is positive: that of top-k by so much of the logits' root mean square, that of the
@@ -44,7 +44,7 @@ def warped(logits: Tensor, sampling: Sampling, *, slack: float = 0.0) -> Tensor:
     return scores
 
 
-def draw(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> Tensor:
+def draw(logits: Tensor, sampling: TokenSampling, generator: torch.Generator) -> Tensor:
     """A token for each row, int64 [rows, 1], of logits [rows, vocabulary]."""
     return torch.multinomial(warped(logits, sampling).softmax(dim=-1), 1, generator=generator)
 
@@ -54,7 +54,7 @@ def noise(logits: Tensor, generator: torch.Generator) -> Tensor:
     return torch.empty_like(logits, dtype=torch.float32).exponential_(1, generator=generator)
 
 
-def gap(logits: Tensor, exponential: Tensor, token: Tensor, sampling: Sampling, *, slack: float) -> Tensor:
+def gap(logits: Tensor, exponential: Tensor, token: Tensor, sampling: TokenSampling, *, slack: float) -> Tensor:
     """Measure a drawn token's distance from the best one, in logits, fp32 [rows].
 
     The token is int64 [rows, 1]; the best one follows from the logits and the random numbers.

@@ -19,10 +19,10 @@ from ci_bench.suites.shared.worker.freshness import State, left_by_training, rea
 from ci_bench.suites.shared.worker.numerics import agree_coarsely
 from ci_bench.suites.shared.worker.optimizers import longest_memory, names_of
 from ci_bench.suites.shared.worker.sharing import local_part, unsharded
-from ci_bench.suites.transformers.agreement import Change, Observation
+from ci_bench.suites.transformers.agreement import OutputChange, OutputObservation
 from ci_bench.suites.transformers.inputs import Batch, described, task_of
 from ci_bench.suites.transformers.optimizers import Shadow, build_optimizer
-from ci_bench.suites.transformers.options import TIMED_AGREES, Precision
+from ci_bench.suites.transformers.options import TIMED_AGREES, TransformersPrecision
 from ci_bench.suites.transformers.parts import Fed, Parts
 from ci_bench.suites.transformers.translate import tensors_of
 
@@ -47,7 +47,7 @@ class Observed(Program, Protocol):
     def weights(self) -> State:
         """The parameters, themselves."""
 
-    def observe(self, *, lightly: bool = False) -> Observation:
+    def observe(self, *, lightly: bool = False) -> OutputObservation:
         """Take the next step, as timed, and return its results, on the CPU.
 
         With `lightly`, only the norm of large tensors.
@@ -79,10 +79,10 @@ class Inference(Fed):
         with self._parts.marking(self._batch), torch.no_grad(), self._autocast():
             self._output = self._forward(**self._batch)
 
-    def observe(self, *, lightly: bool = False) -> Observation:  # noqa: ARG002 - outputs are small
+    def observe(self, *, lightly: bool = False) -> OutputObservation:  # noqa: ARG002 - outputs are small
         """The output tensors, by place."""
         self.step(lambda: None)
-        return Observation(
+        return OutputObservation(
             values={f"output: {name}": value.detach().cpu().clone() for name, value in tensors_of(self._output).items()}
         )
 
@@ -139,7 +139,7 @@ class Training(Fed):
         options = parts.recipe.options
         self.items: int | None = options.batch_size
         self._own_loss = task_of(parts.model) is not None
-        scaled = options.precision is Precision.AMP_FP16 and not parts.recipe.exact
+        scaled = options.precision is TransformersPrecision.AMP_FP16 and not parts.recipe.exact
         self._scaler = torch.amp.GradScaler(parts.recipe.device.partition(":")[0], FIRST_LOSS_SCALE, enabled=scaled)
         candidate = parts.candidate
         whole = candidate is not None and candidate.whole
@@ -172,7 +172,7 @@ class Training(Fed):
         mark()
         return loss.detach()
 
-    def observe(self, *, lightly: bool = False) -> Observation:
+    def observe(self, *, lightly: bool = False) -> OutputObservation:
         """Loss, every gradient, and what became of every weight, from the weights that training starts from.
 
         Every observed step starts from those: where they had moved, the rounding of the step before would be in all that follows.
@@ -189,11 +189,11 @@ class Training(Fed):
         }
         if lightly:
             norms = {f"gradient norm: {name}": torch.linalg.vector_norm(value).reshape(1) for name, value in gradients.items()}
-            return Observation(values={**loss, **norms})
+            return OutputObservation(values={**loss, **norms})
         values = {**loss, **{f"gradient: {name}": value for name, value in gradients.items()}}
         if self._parts.recipe.exact:
-            return Observation(values=values)
-        return Observation(values=values, changes=self._changes(gradients))
+            return OutputObservation(values=values)
+        return OutputObservation(values=values, changes=self._changes(gradients))
 
     def loss(self) -> Tensor:
         """That of the last step's whole batch."""
@@ -208,11 +208,11 @@ class Training(Fed):
         """The optimizer's updates by known gradients, from the weights that the model has."""
         return Shadow(self._parts.recipe.options, self.model).known_updates()
 
-    def _changes(self, gradients: dict[str, Tensor]) -> dict[str, Change]:
+    def _changes(self, gradients: dict[str, Tensor]) -> dict[str, OutputChange]:
         assert self._shadow is not None, "the weights were put back by it"  # noqa: S101 - our own bug if not
         weights = dict(self.model.named_parameters())
         return {
-            f"weight change: {name}": Change(
+            f"weight change: {name}": OutputChange(
                 start=self._shadow.starts[name], after=unsharded(weights[name]).detach().cpu().clone(), ideal=ideal
             )
             for name, ideal in self._shadow.changes(gradients).items()
@@ -293,7 +293,7 @@ class EverySize:
                 told = self._program.told().items()
                 self._left |= {f"outputs.{place}.{name}": value.detach().clone() for name, value in told}
 
-    def observe(self, *, lightly: bool = False) -> Observation:
+    def observe(self, *, lightly: bool = False) -> OutputObservation:
         """Return the results of the next size."""
         return self._program.observe(lightly=lightly)
 

@@ -32,10 +32,18 @@ from ci_bench.suites.shared.worker.randomness import seed_step
 from ci_bench.suites.shared.worker.roofline import step_facts
 from ci_bench.suites.shared.worker.sharing import forget_graphs, really_compiled
 from ci_bench.suites.transformers import PROCESS_VRAM
-from ci_bench.suites.transformers.agreement import Change, Observation, Reference, as_computed, check_of, compared, shake_of
+from ci_bench.suites.transformers.agreement import (
+    OutputChange,
+    OutputObservation,
+    ReferenceOutputsOfModel,
+    as_computed,
+    check_of,
+    compared,
+    shake_of,
+)
 from ci_bench.suites.transformers.generation import Generation, Script
 from ci_bench.suites.transformers.inputs import Inputs, task_of
-from ci_bench.suites.transformers.network import Recipe, forget, parameter_counts, sentence
+from ci_bench.suites.transformers.network import ModelRecipe, forget, parameter_counts, sentence
 from ci_bench.suites.transformers.options import AGREES, REFERENCE_ARM, ROWS_ALONE, Mode
 from ci_bench.suites.transformers.process_memory import Timeline, process_vram, sites_at_peak, told_sites
 from ci_bench.suites.transformers.ranks import SharedTraining
@@ -47,7 +55,7 @@ STEPS = 2
 """The least number of compared steps, all in full: stale or adding values show in the second."""
 SETTLING_CALLS = 3
 
-Open = Callable[[Recipe, str, Script | None], Observed]
+Open = Callable[[ModelRecipe, str, Script | None], Observed]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -57,7 +65,7 @@ class Beginning:
     It has digests of weights and inputs, and the optimizer's updates by known gradients.
     """
 
-    recipe: Recipe
+    recipe: ModelRecipe
     words: Mapping[str, str] = field(default_factory=dict)
     start: Mapping[str, str] = field(default_factory=dict)
     inputs: tuple[str, ...] = ()
@@ -71,7 +79,9 @@ class Beginning:
         self.inputs = tuple(digest(value) for batch in batches for value in batch.values())
         self.updates = program.known_updates() if isinstance(program, Training | EverySize) else {}
 
-    def computed(self, eager: Observation, exact: Observation | None, shaken: Observation, last: Observation | None) -> Computed:
+    def computed(
+        self, eager: OutputObservation, exact: OutputObservation | None, shaken: OutputObservation, last: OutputObservation | None
+    ) -> Computed:
         """Results of the eager arm, the truth if available, and results from shaken weights.
 
         For these see `shake_of`. `last` is the first step once more, after all steps.
@@ -101,10 +111,10 @@ def words_of(program: Observed) -> dict[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verifier:
+class TransformersVerifier:
     """Verifies one case. `open_program` builds the program of an arm by a recipe."""
 
-    recipe: Recipe
+    recipe: ModelRecipe
     context: Context
     open_program: Open
     begun: dict[str, FirstCall] = field(default_factory=dict)
@@ -189,7 +199,7 @@ class Verifier:
             held += answers
         return (*held, *self._rows_alone(reference))
 
-    def _rows_alone(self, reference: Reference) -> tuple[Check, ...]:
+    def _rows_alone(self, reference: ReferenceOutputsOfModel) -> tuple[Check, ...]:
         """Compare eager's ragged prompts with the same prompts one by one.
 
         For the candidates they only show the effect of rounding.
@@ -204,7 +214,7 @@ class Verifier:
         detail = f"eager's logits of padded prompts compared with each prompt separately in fp64: {looked.detail}"
         return (Check(name=ROWS_ALONE, arm=REFERENCE_ARM, outcome=looked.outcome, detail=detail),)
 
-    def _held_against(self, reference: Reference, memory: float, arm: str, seen: Observation) -> list[Check]:
+    def _held_against(self, reference: ReferenceOutputsOfModel, memory: float, arm: str, seen: OutputObservation) -> list[Check]:
         check = check_of(arm, compared(seen, reference, epsilon=self.recipe.options.precision.epsilon, beta=memory))
         check = replace(check, detail=f"{self.steps} steps over all {self.batches} batches: {check.detail}")
         layout = self.recipe.options.layout_of(arm)
@@ -218,7 +228,7 @@ class Verifier:
         """
         self._seen(replace(self.recipe, options=replace(self.recipe.options, dropout=False)), arm, None)
 
-    def _seen(self, recipe: Recipe, arm: str, script: Script | None) -> Observation:
+    def _seen(self, recipe: ModelRecipe, arm: str, script: Script | None) -> OutputObservation:
         if recipe.options.layout_of(arm) is not None:
             forget_graphs()
         allow_compilations(1 + recipe.options.arms.index(arm))
@@ -229,7 +239,7 @@ class Verifier:
             self.begun[arm] = held_to(self.begun[arm], self.begun[REFERENCE_ARM].words)
         return seen
 
-    def _note(self, arm: str, words: Mapping[str, str], seen: Observation) -> None:
+    def _note(self, arm: str, words: Mapping[str, str], seen: OutputObservation) -> None:
         """Note the first call of an arm. Its results are random if it is timed with dropout."""
         options = self.recipe.options
         compared = options.mode is not Mode.GENERATION and not options.dynamic
@@ -258,32 +268,34 @@ class Verifier:
         reference, _ = self._keep(recipe, exact, script)
         return self._rows_alone(reference)
 
-    def _keep(self, recipe: Recipe, exact: Observation | None, script: Script | None) -> tuple[Reference, float]:
+    def _keep(
+        self, recipe: ModelRecipe, exact: OutputObservation | None, script: Script | None
+    ) -> tuple[ReferenceOutputsOfModel, float]:
         """Observe the eager arm, once from shaken weights, and keep its results for the other side.
 
         Returns the reference for candidates (eager itself without fp64), and the optimizer's
         memory.
         """
         begun = Beginning(recipe=recipe)
-        last: list[Observation] = []
+        last: list[OutputObservation] = []
         eager, _, memory = self._observe(recipe, REFERENCE_ARM, script, self.steps, look=begun.look, take_last=last.append)
         shake = shake_of(self.recipe.options.precision.epsilon)
         shaken, _, _ = self._observe(replace(recipe, shake=shake), REFERENCE_ARM, script, 1)
         self.context.keep(begun.computed(eager, exact, shaken, last[0] if last else None))
         self.runs.extend(read_call({}, _of_first(one)) for one in (eager, shaken))
         self._note(REFERENCE_ARM, begun.words, eager)
-        return Reference(exact=eager if exact is None else exact, eager=eager, shaken=shaken), memory
+        return ReferenceOutputsOfModel(exact=eager if exact is None else exact, eager=eager, shaken=shaken), memory
 
     def _observe(
         self,
-        recipe: Recipe,
+        recipe: ModelRecipe,
         arm: str,
         script: Script | None,
         steps: int,
         *,
         look: Callable[[Observed], None] = lambda _: None,
-        take_last: Callable[[Observation], None] | None = None,
-    ) -> tuple[Observation, Script | None, float]:
+        take_last: Callable[[OutputObservation], None] | None = None,
+    ) -> tuple[OutputObservation, Script | None, float]:
         """Observe all results of the first steps, and for a generation its tokens.
 
         The other arms take the same tokens. Of a training's later batches, only losses and the
@@ -294,7 +306,7 @@ class Verifier:
         program = self.open_program(recipe, arm, script)
         look(program)
         values: dict[str, Tensor] = {}
-        changes: dict[str, Change] = {}
+        changes: dict[str, OutputChange] = {}
         for step in range(1, 1 + steps):
             seed_step(recipe.options.seed, step)
             one = program.observe(lightly=step > STEPS)
@@ -305,11 +317,11 @@ class Verifier:
         if take_last is not None and (script or not isinstance(program, Generation)):
             seed_step(recipe.options.seed, 1)
             one = program.observe()
-            take_last(Observation(values={f"{name} (step 1)": value for name, value in one.values.items()}))
+            take_last(OutputObservation(values={f"{name} (step 1)": value for name, value in one.values.items()}))
         memory = program.memory if isinstance(program, Training | EverySize) else 0.0
         del program
         forget(recipe.device)
-        return Observation(values=values, changes=changes), tokens, memory
+        return OutputObservation(values=values, changes=changes), tokens, memory
 
     def _facts(self) -> dict[str, Fact]:
         """The size of the model and of one eager step's work."""
@@ -333,7 +345,7 @@ class Verifier:
         return facts
 
 
-def _of_first(seen: Observation) -> dict[str, Tensor]:
+def _of_first(seen: OutputObservation) -> dict[str, Tensor]:
     """Results of the first step."""
     return {name: value for name, value in seen.values.items() if name.endswith("(step 1)")}
 

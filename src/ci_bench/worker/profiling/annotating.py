@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ci_bench.records.profiles import Line
+from ci_bench.records.profiles import SourceLine
 from ci_bench.worker.profiling.operators import LABEL
-from ci_bench.worker.profiling.sources import Sources
+from ci_bench.worker.profiling.sources import FrameSources
 
 if TYPE_CHECKING:
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -31,14 +31,14 @@ class Layouts:
 
     def __init__(self) -> None:
         """Nothing is known before the first operator."""
-        self._made: dict[_Layout, Line] = {}
+        self._made: dict[_Layout, SourceLine] = {}
 
-    def origin(self, inputs: Iterable[Any]) -> Line | None:
+    def origin(self, inputs: Iterable[Any]) -> SourceLine | None:
         """Return the line of the first input whose layout was made in this step."""
         known = (self._made.get(layout) for layout in map(layout_of, inputs) if layout is not None)
         return next((line for line in known if line is not None), None)
 
-    def follow(self, inputs: Iterable[Any], outputs: Iterable[Any], line: Line | None) -> None:
+    def follow(self, inputs: Iterable[Any], outputs: Iterable[Any], line: SourceLine | None) -> None:
         """Record the layouts that an operator at `line` made of its inputs."""
         read = list(inputs)
         origin = self.origin(read)
@@ -69,7 +69,7 @@ def layout_of(value: Any) -> _Layout | None:
 
 
 @contextmanager
-def annotated(table: list[Line], sources: Sources) -> "Iterator[TorchDispatchMode]":
+def annotated(table: list[SourceLine], sources: FrameSources) -> "Iterator[TorchDispatchMode]":
     """Annotate each operator with numbers of lines in `table`: the user's, and the layout's if any.
 
     An operator of the backward pass has the forward's line: a node of autograd has the same
@@ -83,11 +83,11 @@ def annotated(table: list[Line], sources: Sources) -> "Iterator[TorchDispatchMod
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
-    numbers: dict[Line, int] = {}
-    forward: dict[int, Line] = {}
+    numbers: dict[SourceLine, int] = {}
+    forward: dict[int, SourceLine] = {}
     layouts = Layouts()
 
-    def number(line: Line) -> int:
+    def number(line: SourceLine) -> int:
         found = numbers.setdefault(line, len(numbers))
         if found == len(table):
             table.append(line)

@@ -22,10 +22,10 @@ from ci_bench.records.profiles import (
     MOST_ROWS,
     Bundle,
     GeneratedKernel,
-    Line,
     Profile,
     ProfileRow,
     RowKind,
+    SourceLine,
 )
 from ci_bench.suites.contract import Compiler, Context, Evidence, Program, Workload, no_mark
 from ci_bench.worker.fence import close, hold_garbage_collector, synchronizer, time_calls, torch_is_loaded
@@ -46,7 +46,7 @@ from ci_bench.worker.profiling.operators import (
     typical,
 )
 from ci_bench.worker.profiling.snapshots import MemoryHistory
-from ci_bench.worker.profiling.sources import Sources
+from ci_bench.worker.profiling.sources import FrameSources
 
 
 class _Look(Protocol):
@@ -81,7 +81,7 @@ def explain_arm(workload: Workload, arm: str, *, context: Context, limit_s: floa
         return Evidence(profiles=(Profile(arm=arm, step_s=None, unknown="this suite computes without torch"),))
     if getattr(workload, "keeps_freed_memory", False):
         keep_freed_memory()
-    sources = Sources(Path.cwd())
+    sources = FrameSources(Path.cwd())
     begun = time.monotonic()
     history = MemoryHistory(context.device)
     program = workload.open(arm)
@@ -138,7 +138,7 @@ class _Looking:
     An error in a look that only adds to the first one is noted, and its figures are left out.
     """
 
-    def __init__(self, *, program: Program, sources: Sources, context: Context) -> None:
+    def __init__(self, *, program: Program, sources: FrameSources, context: Context) -> None:
         self.notes: list[str] = []
         self.step_s = 0.0
         self._program, self._sources, self._context = program, sources, context
@@ -211,7 +211,7 @@ class _Looking:
 
     def _with_lines(self) -> Lines:
         """Profile one step with memory, and operators' lines if Python calls them one by one."""
-        table: list[Line] = []
+        table: list[SourceLine] = []
         eager = not self._compiled
         mode = (lambda: annotated(table, self._sources)) if eager else nullcontext
         lines = Lines(lines=table)

@@ -59,7 +59,7 @@ if __name__ == "__main__":
 
 
 @dataclass(kw_only=True)
-class Captured:
+class CapturedBundle:
     """One graph as passed to the compiler.
 
     `failed`: the compiler raised; `compiled` is its result otherwise. `operators` are those of the
@@ -111,7 +111,7 @@ class Captured:
 class Graphs:
     """Listens to dynamo from `listen` on; the first graphs are kept, by reference."""
 
-    taken: list[Captured] = field(default_factory=list)
+    taken: list[CapturedBundle] = field(default_factory=list)
     note: str = ""
 
     def listen(self) -> None:
@@ -140,7 +140,7 @@ class Graphs:
 
         WrapBackendDebug.__call__ = call  # type: ignore[method-assign,assignment] # no hook exists
 
-    def _take(self, wrapper: Any, graph: Any, inputs: Any) -> Captured | None:
+    def _take(self, wrapper: Any, graph: Any, inputs: Any) -> CapturedBundle | None:
         import copy
 
         import torch
@@ -150,7 +150,7 @@ class Graphs:
         tensors = [one for one in inputs if isinstance(one, torch.Tensor)]
         kind = tensors[0].device.type if tensors else "cpu"
         backend = wrapper._torchdynamo_orig_backend  # noqa: SLF001 - it has no public name
-        captured = Captured(
+        captured = CapturedBundle(
             graph=torch.fx.GraphModule(graph, copy.deepcopy(graph.graph)),
             inputs=tuple(inputs),
             compiler=name_of(backend, wrapper._compiler_name or ""),  # noqa: SLF001 - as above
@@ -217,7 +217,7 @@ def operators_of(graph: Any) -> int:
     return sum(node.op.startswith("call_") for node in graph.graph.nodes)
 
 
-def _shown(captured: Captured, path: Path, deadline: float) -> replay.Outcome:
+def _shown(captured: CapturedBundle, path: Path, deadline: float) -> replay.ReplayOutcome:
     """Write the bundle of a graph or of its minified form; return its outcome in a new process."""
     write(path, captured)
     smaller = path.with_name(f"smaller-{path.name}")
@@ -256,7 +256,7 @@ def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if isinstance(value, bool | int | float | str)}
 
 
-def write(path: Path, captured: Captured, *, name: str = "") -> None:
+def write(path: Path, captured: CapturedBundle, *, name: str = "") -> None:
     """Write the bundle of a graph, under its later `name`.
 
     Raises:
@@ -322,7 +322,7 @@ def _described(value: Any, *, is_kept: bool) -> Any:
     return described
 
 
-def check(path: Path, *, limit_s: float) -> replay.Outcome:
+def check(path: Path, *, limit_s: float) -> replay.ReplayOutcome:
     """Return a bundle's outcome in a new process.
 
     Raises `subprocess.TimeoutExpired`, and `ValueError` if it reports nothing.
@@ -331,7 +331,7 @@ def check(path: Path, *, limit_s: float) -> replay.Outcome:
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
     try:
         said = json.loads(done.stdout.strip().rpartition("\n")[2])
-        outcome = replay.Outcome(code=int(said["code"]), says=str(said["says"]))
+        outcome = replay.ReplayOutcome(code=int(said["code"]), says=str(said["says"]))
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"it ended with {done.returncode}: {done.stderr.strip()[-200:]}") from error
     if outcome.code != done.returncode:

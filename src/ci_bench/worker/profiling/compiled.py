@@ -19,10 +19,10 @@ from ci_bench.records.profiles import (
     MOST_SOURCE,
     GeneratedKernel,
     GraphBreak,
-    Line,
+    SourceLine,
 )
 from ci_bench.worker.compilation import failed_guards
-from ci_bench.worker.profiling.sources import Sources
+from ci_bench.worker.profiling.sources import FrameSources
 
 _NUMBER = re.compile(r":\d+$")
 _SOURCE = re.compile(r"^(\w{1,200}) = async_compile\.\w+\((.*?)(?:\'\'\'|\"\"\")(.*?)(?:\'\'\'|\"\"\")", re.MULTILINE | re.DOTALL)
@@ -32,7 +32,7 @@ _EXTERN = re.compile(r"(?:extern_kernels|(?:torch\.ops\.)?aten)\.(\w+)(?:\.\w+)?
 class Kernels:
     """Listens to inductor from its creation on: the stacks and the source of each kernel that it makes, by the kernel's name."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: FrameSources) -> None:
         """Changes inductor's settings for this process."""
         self.stacks: dict[str, list[str]] = {}
         self.generated: list[GeneratedKernel] = []
@@ -63,7 +63,7 @@ class Kernels:
         """Take the kernels of one graph, as inductor writes them into a module of Python."""
         self.generated = list(dict.fromkeys([*self.generated, *generated_kernels(code)]))[:MOST_KERNELS]
 
-    def lines(self, name: str) -> tuple[Line, ...]:
+    def lines(self, name: str) -> tuple[SourceLine, ...]:
         """The user's lines behind a kernel, in the order of its stacks."""
         found = (self._sources.of_traceback(stack) for stack in self.stacks.get(name, ()))
         return tuple(dict.fromkeys(line for line in found if line is not None))[:MOST_LINES]
@@ -99,7 +99,7 @@ def recompiles() -> tuple[str, ...]:
     return failed_guards(sys.modules["torch._dynamo.utils"].guard_failures) if may_compile() else ()
 
 
-def breaks_of(sources: Sources) -> tuple[GraphBreak, ...]:
+def breaks_of(sources: FrameSources) -> tuple[GraphBreak, ...]:
     """Dynamo's reasons for the graph breaks so far, each with the user's line, counted."""
     if not may_compile():
         return ()

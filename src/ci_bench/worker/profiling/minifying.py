@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ci_bench.worker.profiling import replay
-from ci_bench.worker.profiling.bundles import Captured, operators_of, write
+from ci_bench.worker.profiling.bundles import CapturedBundle, operators_of, write
 
 Keep = Callable[[Any, Sequence[Any]], None]
 
@@ -134,7 +134,7 @@ def main(whole: Path, smaller: Path) -> None:
 
     def keep(one: Any, given: Sequence[Any]) -> None:
         unfinished = smaller.with_suffix(".unfinished")
-        write(unfinished, Captured(graph=one, inputs=tuple(given), operators=whole_size, **same), name=whole.name)
+        write(unfinished, CapturedBundle(graph=one, inputs=tuple(given), operators=whole_size, **same), name=whole.name)
         unfinished.replace(smaller)
 
     minified(graph, inputs, settings, keep)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from ci_bench.records.profiles import MOST_NAME, Line, RowKind
-from ci_bench.worker.profiling.sources import Sources
+from ci_bench.records.profiles import MOST_NAME, RowKind, SourceLine
+from ci_bench.worker.profiling.sources import FrameSources
 
 STEP = "ci-bench: step"
 """The annotation around each step that is looked at."""
@@ -28,7 +28,7 @@ _C_NAME = re.compile(r"<built-in (?:function|method) ([\w.]+)|<method '([\w.]+)'
 FEWEST_QUIET = 5
 
 Key = tuple[RowKind, str]
-Place = tuple[Line, ...]
+Place = tuple[SourceLine, ...]
 
 
 def key_of(name: str) -> Key | None:
@@ -44,7 +44,7 @@ def key_of(name: str) -> Key | None:
 
 
 @dataclass(kw_only=True, slots=True)
-class Taken:
+class TakenProfile:
     """Seconds and calls of one step, by operator and kernel.
 
     `host_s` is the time outside them, `whole_s` the step's.
@@ -70,7 +70,7 @@ class Typical:
     calls: float
 
 
-def steps_of(events: Iterable[Any]) -> list[Taken]:
+def steps_of(events: Iterable[Any]) -> list[TakenProfile]:
     """Return the time of each step, from events of `torch.profiler` (its times are microseconds).
 
     Operators that another thread ran meanwhile (the backward pass on a GPU) belong to the step
@@ -78,7 +78,7 @@ def steps_of(events: Iterable[Any]) -> list[Taken]:
     """
     roots = [event for event in events if event.cpu_parent is None]
     steps = sorted((event for event in roots if event.name == STEP), key=lambda event: event.time_range.start)
-    taken = [Taken(whole_s=one.time_range.elapsed_us() / 1e6, host_s=one.self_cpu_time_total / 1e6) for one in steps]
+    taken = [TakenProfile(whole_s=one.time_range.elapsed_us() / 1e6, host_s=one.self_cpu_time_total / 1e6) for one in steps]
     for step, own in zip(steps, taken, strict=True):
         for event in _below(step):
             _add(own, event)
@@ -104,7 +104,7 @@ def _below(event: Any) -> Iterator[Any]:
         yield one
 
 
-def _add(step: Taken, event: Any) -> None:
+def _add(step: TakenProfile, event: Any) -> None:
     key = key_of(event.name)
     if key is not None:
         step.add(key, event.self_cpu_time_total / 1e6)
@@ -112,7 +112,7 @@ def _add(step: Taken, event: Any) -> None:
         step.add((RowKind.KERNEL, kernel.name[:MOST_NAME]), kernel.duration / 1e6)
 
 
-def quiet(steps: list[Taken]) -> list[Taken]:
+def quiet(steps: list[TakenProfile]) -> list[TakenProfile]:
     """Return the quickest quarter of the steps.
 
     In the others the machine did other work for a while. Means over the same steps add up, so the
@@ -122,7 +122,7 @@ def quiet(steps: list[Taken]) -> list[Taken]:
     return sorted(steps, key=lambda step: step.whole_s)[:kept]
 
 
-def typical(steps: list[Taken]) -> dict[Key, Typical]:
+def typical(steps: list[TakenProfile]) -> dict[Key, Typical]:
     """Each figure over steps."""
     keys = {key for step in steps for key in step.seconds}
     return {
@@ -143,9 +143,9 @@ class Lines:
     `laid_out` are the places that made the layouts of an operator's inputs, or of its caller's.
     """
 
-    lines: list[Line]
+    lines: list[SourceLine]
     seconds: dict[Key, dict[Place, float]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(float)))
-    laid_out: dict[tuple[Key, Place], dict[Line, None]] = field(default_factory=lambda: defaultdict(dict))
+    laid_out: dict[tuple[Key, Place], dict[SourceLine, None]] = field(default_factory=lambda: defaultdict(dict))
     alive: dict[tuple[Key, Place], float] = field(default_factory=dict)
     whole_s: float = 0.0
     _allocations: list[tuple[int, int, int, tuple[Key, Place]]] = field(default_factory=list)
@@ -229,7 +229,7 @@ class PythonTime:
     code.
     """
 
-    sources: Sources
+    sources: FrameSources
     entered: str
     seconds: dict[tuple[str, Place], float] = field(default_factory=lambda: defaultdict(float))
     operators: dict[Key, dict[Place, float]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(float)))

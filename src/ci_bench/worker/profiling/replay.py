@@ -31,7 +31,7 @@ SINGLE, HALF = 1e-4, 1e-2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class ReplayOutcome:
     """`code` is an exit code; `says` a sentence."""
 
     code: int
@@ -40,7 +40,7 @@ class Outcome:
 
 def replayed(
     graph: Any, inputs: Sequence[Any], compiled: Callable[[], Callable[..., Any]], settings: Mapping[str, Any]
-) -> Outcome:
+) -> ReplayOutcome:
     """Compare the results of the function that `compiled` returns with `graph`'s.
 
     Raises what the uncompiled graph raises.
@@ -51,11 +51,11 @@ def replayed(
         own = _results(compiled(), inputs, settings)
     except Exception as error:  # noqa: BLE001 - a compiler's error is of any class
         first = str(error).strip().partition("\n")[0]
-        return Outcome(code=WRONG, says=f"{FAILS}: {type(error).__name__}: {first}"[:200])
+        return ReplayOutcome(code=WRONG, says=f"{FAILS}: {type(error).__name__}: {first}"[:200])
     if plain.keys() != own.keys():
-        return Outcome(code=WRONG, says=f"it gives {len(own)} tensors instead of {len(plain)}")
+        return ReplayOutcome(code=WRONG, says=f"it gives {len(own)} tensors instead of {len(plain)}")
     worst = [found for name in plain if (found := _apart(name, plain[name], own[name], exact.get(name)))]
-    return Outcome(code=WRONG, says=worst[0]) if worst else Outcome(code=RIGHT, says=f"{len(plain)} tensors agree")
+    return ReplayOutcome(code=WRONG, says=worst[0]) if worst else ReplayOutcome(code=RIGHT, says=f"{len(plain)} tensors agree")
 
 
 def _results(call: Callable[..., Any], inputs: Sequence[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def main(archive: str, build: Callable[[], Any], settings: Mapping[str, Any]) ->
     try:
         outcome = _replay(archive, build, settings, flags.compiler)
     except Exception as error:  # noqa: BLE001 - whatever it is, it says nothing of the compiler
-        outcome = Outcome(code=UNKNOWN, says=f"undecided: {type(error).__name__}: {error}")
+        outcome = ReplayOutcome(code=UNKNOWN, says=f"undecided: {type(error).__name__}: {error}")
     says = f"{outcome.says} (the graph has {settings['size']})"
     word = {RIGHT: "right", WRONG: "wrong", UNKNOWN: "unknown"}[outcome.code]
     text = json.dumps({"code": outcome.code, "says": says}) if flags.json else f"{flags.compiler}: {word}: {says}"
@@ -206,7 +206,7 @@ def main(archive: str, build: Callable[[], Any], settings: Mapping[str, Any]) ->
     return outcome.code
 
 
-def _replay(archive: str, build: Callable[[], Any], settings: Mapping[str, Any], compiler: str) -> Outcome:
+def _replay(archive: str, build: Callable[[], Any], settings: Mapping[str, Any], compiler: str) -> ReplayOutcome:
     import torch
     from torch._dynamo import config
 

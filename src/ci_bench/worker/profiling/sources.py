@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from types import FrameType
 
-from ci_bench.records.profiles import MOST_CODE, MOST_PLACE, Line
+from ci_bench.records.profiles import MOST_CODE, MOST_PLACE, SourceLine
 
 _WORKER = Path(__file__).resolve().parent.parent
 _OURS = (str(_WORKER), str(_WORKER.with_name("processes")))
@@ -23,7 +23,7 @@ _TRACEBACK = re.compile(r'File "([^"\n]{1,500})", line (\d{1,7})')
 _FOREIGN, _PACKAGE, _OWN = range(3)
 
 
-class Sources:
+class FrameSources:
     """Lines of the tree at `tree`, and of packages."""
 
     def __init__(self, tree: Path) -> None:
@@ -34,7 +34,7 @@ class Sources:
         self.line = lru_cache(maxsize=4096)(self._line)
         self.find = lru_cache(maxsize=4096)(self._find)
 
-    def of_frame(self, frame: FrameType | None) -> Line | None:
+    def of_frame(self, frame: FrameType | None) -> SourceLine | None:
         """The innermost line that is the user's, of a frame and those that called it."""
         best: tuple[int, str, int] = (_FOREIGN, "", 0)
         while frame is not None and best[0] < _OWN:
@@ -44,7 +44,7 @@ class Sources:
             frame = frame.f_back
         return self.line(*best[1:]) if best[0] else None
 
-    def within(self, frame: FrameType | None, function: str) -> Line | None:
+    def within(self, frame: FrameType | None, function: str) -> SourceLine | None:
         """The innermost line of the tree's, of a frame and its callers up to the function of this name; `None` without one."""
         while frame is not None and frame.f_code.co_name != function:
             if self.rank(frame.f_code.co_filename) == _OWN:
@@ -52,7 +52,7 @@ class Sources:
             frame = frame.f_back
         return None
 
-    def of_traceback(self, text: str) -> Line | None:
+    def of_traceback(self, text: str) -> SourceLine | None:
         """The innermost line that is the user's, of a stack as Python prints it."""
         frames = [(self.rank(file), file, int(number)) for file, number in _TRACEBACK.findall(text)]
         best = max((rank for rank, _, _ in frames), default=_FOREIGN)
@@ -82,7 +82,7 @@ class Sources:
         places = (Path(place) / file for place in (str(self._tree), *sys.path))
         return str(next((place for place in places if place.is_file()), Path(file)))
 
-    def _line(self, file: str, number: int) -> Line:
+    def _line(self, file: str, number: int) -> SourceLine:
         path = Path(self.find(file))
         if path.is_relative_to(self._tree) and not any(part in _INSTALLED for part in path.parts):
             shown = str(path.relative_to(self._tree))
@@ -90,4 +90,4 @@ class Sources:
             place = next((index for index, part in enumerate(path.parts) if part in _INSTALLED), len(path.parts) - 4)
             shown = "/".join(path.parts[max(place, 0) + 1 :])
         code = " ".join(linecache.getline(str(path), number).split())
-        return Line(place=f"{shown[-(MOST_PLACE - 10) :]}:{number}", code=code[:MOST_CODE])
+        return SourceLine(place=f"{shown[-(MOST_PLACE - 10) :]}:{number}", code=code[:MOST_CODE])

@@ -22,14 +22,14 @@ from ci_bench.suites.contract import NotMeasured, Unsupported
 from ci_bench.suites.functions.collecting.collected import Collected, all_of, apart, collected, has_name
 from ci_bench.suites.functions.collecting.recognising import ASV_NAMES, Format
 from ci_bench.suites.functions.declaring import record
-from ci_bench.suites.functions.grids import MOST_POINTS, NAME, Declaration
+from ci_bench.suites.functions.grids import MOST_POINTS, NAME, GridDeclaration
 from ci_bench.suites.functions.recording import USUAL
 
 TRACK = "track_"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class FoundBenchmark:
     """A function that asv would call, and where attributes of it are looked for: itself, its class, its module."""
 
     file: str
@@ -66,7 +66,8 @@ def collect(file: str, module: ModuleType) -> tuple[Collected, ...]:
     """The benchmarks of a module that was imported. Raises `BadConfig` if parameters contradict each other."""
     caches: dict[Any, Any] = {}
     found = [
-        Found(file=file, module=module, owner=owner, function=function, caches=caches) for owner, function in _functions(module)
+        FoundBenchmark(file=file, module=module, owner=owner, function=function, caches=caches)
+        for owner, function in _functions(module)
     ]
     return tuple(_benchmark(one) for one in found if _is_benchmark(one))
 
@@ -87,16 +88,16 @@ def _functions(module: ModuleType) -> Iterator[tuple[type | None, Callable[..., 
             yield from ((value, function) for function in own if inspect.isfunction(function))
 
 
-def _is_benchmark(found: Found) -> bool:
+def _is_benchmark(found: FoundBenchmark) -> bool:
     """Return false for a helper such as ``time_of(call)``, whose parameters have no values."""
     owed = [one for one in inspect.signature(found.function).parameters.values() if one.default is one.empty]
     given = found.first("params", None) or found.first("setup_cache", None)
     return bool(given) or len(owed) <= bool(found.owner)
 
 
-def _benchmark(found: Found) -> Collected:
+def _benchmark(found: FoundBenchmark) -> Collected:
     tracks = found.function.__name__.startswith(TRACK)
-    where = Declaration(file=found.file, line=found.line, function=found.name, origin=Format.ASV, untimed=tracks)
+    where = GridDeclaration(file=found.file, line=found.line, function=found.name, origin=Format.ASV, untimed=tracks)
 
     def open_case(_: str, arguments: Sequence[Any]) -> Generator[Callable[[], Any], None, None]:
         return _opened(found, arguments, tracks=tracks)
@@ -104,7 +105,7 @@ def _benchmark(found: Found) -> Collected:
     return collected(where, apart(_cases(found)), open_case)
 
 
-def _cases(found: Found) -> Iterator[tuple[Mapping[str, Any], str, tuple[Any, ...]]]:
+def _cases(found: FoundBenchmark) -> Iterator[tuple[Mapping[str, Any], str, tuple[Any, ...]]]:
     """Each combination of `params`: by name, by place, and the arguments themselves."""
     params = found.first("params", [])
     if not isinstance(params, list | tuple):
@@ -137,7 +138,7 @@ def _shown(value: Any, place: int) -> Any:
     return text if " at 0x" not in text and has_name(text) else f"number{place}"
 
 
-def _opened(found: Found, arguments: Sequence[Any], *, tracks: bool) -> Generator[Callable[[], Any], None, None]:
+def _opened(found: FoundBenchmark, arguments: Sequence[Any], *, tracks: bool) -> Generator[Callable[[], Any], None, None]:
     """Set up, yield the call, take down."""
     if found.first("number", 0) == 1 and _all_of(found, None, "setup"):
         raise Unsupported(f"{found.file}: {found.name}: number = 1 asks for setup before each call, but calls are timed in a row")
@@ -158,7 +159,7 @@ def _opened(found: Found, arguments: Sequence[Any], *, tracks: bool) -> Generato
         all_of(partial(one, *given) for one in reversed(_all_of(found, instance, "teardown")))
 
 
-def _track(found: Found, value: Any) -> None:
+def _track(found: FoundBenchmark, value: Any) -> None:
     """Record the result of a ``track_*``: judged if its unit has a better direction, else shown."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         try:
@@ -171,7 +172,7 @@ def _track(found: Found, value: Any) -> None:
     record(name, value, unit=unit, gate=interpret(unit).unit in USUAL)
 
 
-def _all_of(found: Found, instance: Any, name: str) -> list[Callable[..., Any]]:
+def _all_of(found: FoundBenchmark, instance: Any, name: str) -> list[Callable[..., Any]]:
     """The `setup` or `teardown` of module, class and function, in this order.
 
     A module's own is used only if it takes the given arguments.
@@ -181,7 +182,7 @@ def _all_of(found: Found, instance: Any, name: str) -> list[Callable[..., Any]]:
     return [step for step in steps if callable(step)]
 
 
-def _cache(found: Found, instance: Any) -> tuple[Any, ...]:
+def _cache(found: FoundBenchmark, instance: Any) -> tuple[Any, ...]:
     """Return the result of `setup_cache` as the first argument; empty without one."""
     places = [place for place in (found.function, instance, found.module) if place is not None]
     function = next((one for place in places if callable(one := getattr(place, "setup_cache", None))), None)

@@ -15,7 +15,7 @@ from typing import Any
 
 from ci_bench.suites.contract import NotMeasured, Unsupported
 from ci_bench.suites.functions.declaring import Benchmark, Provider
-from ci_bench.suites.functions.grids import NAME, Arm, Declaration, as_json, is_small, label_of
+from ci_bench.suites.functions.grids import NAME, Arm, GridDeclaration, as_json, is_small, label_of
 
 Values = Mapping[str, Any]
 Opener = Callable[[str, Any], Any]
@@ -29,18 +29,18 @@ class Collected(Benchmark[..., Any]):
     `declared` is its declaration for every caller.
     """
 
-    declared: Declaration
+    declared: GridDeclaration
 
     def __post_init__(self) -> None:
         """It keeps its own name."""
 
-    def declaration(self, file: str) -> Declaration:  # noqa: ARG002 - a decorated function's signature
+    def declaration(self, file: str) -> GridDeclaration:  # noqa: ARG002 - a decorated function's signature
         """The declaration that was found."""
         return self.declared
 
 
 def collected(
-    where: Declaration, cases: Iterable[tuple[Values, Any]], open_case: Opener, *, arms: Sequence[str] = ()
+    where: GridDeclaration, cases: Iterable[tuple[Values, Any]], open_case: Opener, *, arms: Sequence[str] = ()
 ) -> Collected:
     """A benchmark of cases, each with its shown parameters and a handle for `open_case`.
 
@@ -53,7 +53,7 @@ def collected(
     parameters = tuple(dict.fromkeys(name for values, _ in listed for name in values))
     made = [Arm(name=name, parameters=parameters, line=where.line) for name in names]
     keywords: dict[str, Any] = {"cases": [dict(values) for values, _ in listed]} if parameters else {}
-    declared = Declaration(
+    declared = GridDeclaration(
         file=where.file,
         line=where.line,
         function=where.function,
@@ -79,7 +79,7 @@ def collected(
 
 
 @contextmanager
-def placed(where: Declaration, point: object = ()) -> Iterator[None]:
+def placed(where: GridDeclaration, point: object = ()) -> Iterator[None]:
     """Report exceptions of the user's code in one line, with its file and function.
 
     Raises `NotMeasured`.

@@ -16,11 +16,11 @@ from ci_bench.suites.contract import NotMeasured
 from ci_bench.suites.functions.collecting.collected import Collected, apart, collected, has_name, shown, still_callable
 from ci_bench.suites.functions.collecting.recognising import Format
 from ci_bench.suites.functions.collecting.stand_ins import stand_ins, taking
-from ci_bench.suites.functions.grids import Declaration, label_of
+from ci_bench.suites.functions.grids import GridDeclaration, label_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class PlotLine:
     """One point of one plot: the function's arguments but for the line's, and the values of the lines by arm."""
 
     arguments: Mapping[str, Any]
@@ -50,7 +50,7 @@ def _of_mark(file: str, mark: Any) -> Iterator[Collected]:
     for plot in plots if isinstance(plots, list | tuple) else [plots]:
         groups.setdefault(_arms(plot), []).append(plot)
     for name, (arms, alike) in zip(_names(function.__name__, [*groups.values()]), groups.items(), strict=True):
-        where = Declaration(file=file, line=line, function=name, origin=Format.PERF_REPORT)
+        where = GridDeclaration(file=file, line=line, function=name, origin=Format.PERF_REPORT)
         cases = [case for plot in alike for case in _points(where, plot, arms)]
         yield collected(where, apart(cases), _opener(function, f"{file}:{line}: {name}"), arms=arms)
 
@@ -71,7 +71,7 @@ def _arms(plot: Any) -> tuple[str, ...]:
     return tuple(re.sub(r"[^A-Za-z0-9_.:+-]+", "_", word)[:80] for word in words)
 
 
-def _points(where: Declaration, plot: Any, arms: tuple[str, ...]) -> Iterator[tuple[Mapping[str, Any], str, Line]]:
+def _points(where: GridDeclaration, plot: Any, arms: tuple[str, ...]) -> Iterator[tuple[Mapping[str, Any], str, PlotLine]]:
     for place, x in enumerate(plot.x_vals):
         values = list(x) if isinstance(x, list | tuple) else [x] * len(plot.x_names)
         if len(values) != len(plot.x_names):
@@ -79,12 +79,12 @@ def _points(where: Declaration, plot: Any, arms: tuple[str, ...]) -> Iterator[tu
             raise where.fault("x_vals", f"{x!r} has {len(values)} values for {len(plot.x_names)} names ({names})")
         arguments = {**dict(zip(plot.x_names, values, strict=True)), **plot.args}
         name = f"{plot.plot_name}-{place}"
-        line = Line(arguments=arguments, line_arg=plot.line_arg, line_vals=dict(zip(arms, plot.line_vals, strict=True)))
+        line = PlotLine(arguments=arguments, line_arg=plot.line_arg, line_vals=dict(zip(arms, plot.line_vals, strict=True)))
         yield shown(arguments, name), name, line
 
 
-def _opener(function: Callable[..., Any], place: str) -> Callable[[str, Line], Callable[[], Any]]:
-    def open_case(arm: str, line: Line) -> Callable[[], Any]:
+def _opener(function: Callable[..., Any], place: str) -> Callable[[str, PlotLine], Callable[[], Any]]:
+    def open_case(arm: str, line: PlotLine) -> Callable[[], Any]:
         with stand_ins([Format.PERF_REPORT]), taking() as calls:
             function(**line.arguments, **{line.line_arg: line.line_vals[arm]})
         if len(calls) != 1:

@@ -18,7 +18,7 @@ from ci_bench.errors import BadConfig
 from ci_bench.suites.contract import NotMeasured, Unsupported
 from ci_bench.suites.functions.collecting.collected import Collected, apart, as_called, collected, shown, still_callable
 from ci_bench.suites.functions.collecting.recognising import Format
-from ci_bench.suites.functions.grids import Declaration
+from ci_bench.suites.functions.grids import GridDeclaration
 
 if TYPE_CHECKING:
     import pytest
@@ -64,7 +64,7 @@ class Handed:
 
 
 @dataclass(eq=False)
-class Plugin:
+class PytestPlugin:
     """Plugin for pytest: the fixture, and the report of collecting."""
 
     handed: Handed = field(default_factory=Handed)
@@ -81,10 +81,10 @@ class Plugin:
 
 
 @dataclass(eq=False, kw_only=True)
-class Session:
+class PytestSession:
     """pytest's session over one file, while the process lives. `opened` counts the cases of an item that are not closed yet."""
 
-    plugin: Plugin
+    plugin: PytestPlugin
     items: tuple[Any, ...]
     opened: dict[str, int] = field(default_factory=dict)
 
@@ -104,7 +104,7 @@ def collect(file: str) -> tuple[Collected, ...]:
     return tuple(_function(session, file, name, items) for name, items in functions.items())
 
 
-def _function(session: Session, file: str, name: str, items: list[Any]) -> Collected:
+def _function(session: PytestSession, file: str, name: str, items: list[Any]) -> Collected:
     def case(item: Any) -> tuple[Mapping[str, Any], str, Any]:
         call = getattr(item, "callspec", None)
         return (shown(call.params, call.id), call.id, item) if call else ({}, "", item)
@@ -112,11 +112,11 @@ def _function(session: Session, file: str, name: str, items: list[Any]) -> Colle
     def open_case(_: str, item: Any) -> Generator[Callable[[], Any], None, None]:
         return _opened(session, item, f"{file}::{item.nodeid.partition('::')[2]}")
 
-    where = Declaration(file=file, line=items[0].location[1] + 1, function=name, origin=Format.PYTEST)
+    where = GridDeclaration(file=file, line=items[0].location[1] + 1, function=name, origin=Format.PYTEST)
     return collected(where, apart(map(case, items)), open_case)
 
 
-def _opened(session: Session, item: Any, place: str) -> Generator[Callable[[], Any], None, None]:
+def _opened(session: PytestSession, item: Any, place: str) -> Generator[Callable[[], Any], None, None]:
     """Run a test to its end and yield the callable that it handed over.
 
     Its fixtures are taken down after the last user closes it.
@@ -165,7 +165,7 @@ def _do(item: Any, when: Literal["setup", "call"]) -> None:
         raise phase.excinfo.value
 
 
-def _open(file: str) -> Session:
+def _open(file: str) -> PytestSession:
     """pytest, as it would begin with this file, up to its items; the process ends without ending it."""
     try:
         import pytest
@@ -174,7 +174,7 @@ def _open(file: str) -> Session:
         message = f"{file}: it has tests with the fixture `benchmark`, but pytest is not installed"
         raise BadConfig(f"{message} for {sys.executable}; install it there") from error
 
-    class WithFixture(Plugin):
+    class WithFixture(PytestPlugin):
         @pytest.hookimpl(tryfirst=True)
         def pytest_fixture_setup(self, fixturedef: Any, request: Any) -> Handed | None:
             """Replace pytest-benchmark's own fixture, if that is installed."""
@@ -198,7 +198,7 @@ def _open(file: str) -> Session:
         raise BadConfig(f"{file}: pytest cannot collect it: {_last_lines([*plugin.faults, str(error)])}") from error
     if plugin.faults:
         raise BadConfig(f"{file}: pytest cannot collect it: {_last_lines(plugin.faults)}")
-    return Session(plugin=plugin, items=tuple(session.items))
+    return PytestSession(plugin=plugin, items=tuple(session.items))
 
 
 def _last_lines(said: list[str]) -> str:

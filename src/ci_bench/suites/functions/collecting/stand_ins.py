@@ -35,11 +35,11 @@ PRECISIONS = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "
 
 
 @dataclass(slots=True)
-class _Taken:
+class _TakenCall:
     calls: list[Callable[[], Any]] | None = None
 
 
-_TAKEN = _Taken()
+_TAKEN = _TakenCall()
 
 
 @contextmanager
@@ -138,22 +138,22 @@ def _present(modules: list[ModuleType]) -> Iterator[None]:
                 sys.modules[name] = module
 
 
-class Absent:
+class AbsentModule:
     """Anything of a package that is not installed: it can be named and decorate, but launch nothing."""
 
     def __init__(self, name: str) -> None:
         """It is called that."""
         self._name = name
 
-    def __call__(self, *_: Any, **__: Any) -> "Absent":
+    def __call__(self, *_: Any, **__: Any) -> "AbsentModule":
         """Itself, as what it decorates."""
         return self
 
-    def __getattr__(self, name: str) -> "Absent":
+    def __getattr__(self, name: str) -> "AbsentModule":
         """Something else that is absent."""
         if name.startswith("__"):
             raise AttributeError(name)
-        return Absent(f"{self._name}.{name}")
+        return AbsentModule(f"{self._name}.{name}")
 
     def __getitem__(self, _: Any) -> Any:
         """A kernel's launch. Raises `Unsupported`."""
@@ -161,7 +161,7 @@ class Absent:
 
 
 @dataclass(kw_only=True)
-class Benchmark:
+class BenchmarkFixture:
     """`triton.testing.Benchmark`: the contents of one plot; other fields are its looks."""
 
     x_names: list[str]
@@ -174,17 +174,17 @@ class Benchmark:
 
 
 @dataclass(frozen=True)
-class Mark:
+class PytestMark:
     """The object that `triton.testing.perf_report` makes of a function."""
 
     fn: Callable[..., Any]
     benchmarks: Any
 
 
-def _benchmark(*args: Any, **options: Any) -> Benchmark:
+def _benchmark(*args: Any, **options: Any) -> BenchmarkFixture:
     names = ("x_names", "x_vals", "line_arg", "line_vals", "line_names", "plot_name", "args")
     given = dict(zip(names, args, strict=False)) | options
-    return Benchmark(**{name: value for name, value in given.items() if name in names})
+    return BenchmarkFixture(**{name: value for name, value in given.items() if name in names})
 
 
 def _module(name: str, **members: Any) -> ModuleType:
@@ -195,27 +195,27 @@ def _module(name: str, **members: Any) -> ModuleType:
     return module
 
 
-def _absent_of(module: str, name: str) -> Absent:
+def _absent_of(module: str, name: str) -> AbsentModule:
     if name.startswith("__"):
         raise AttributeError(name)
-    return Absent(f"{module}.{name}")
+    return AbsentModule(f"{module}.{name}")
 
 
 def _triton() -> list[ModuleType]:
     timers = dict.fromkeys(TIMERS, take)
-    testing = _module("triton.testing", Benchmark=_benchmark, perf_report=_perf_report, **timers)
+    testing = _module("triton.testing", BenchmarkFixture=_benchmark, perf_report=_perf_report, **timers)
     language = _module("triton.language")
     sizes = {"cdiv": lambda x, y: -(-x // y), "next_power_of_2": lambda n: 1 << max(n - 1, 0).bit_length()}
     return [_module("triton", testing=testing, language=language, jit=_jit, **sizes), testing, language]
 
 
-def _perf_report(benchmarks: Any) -> Callable[[Callable[..., Any]], Mark]:
-    return lambda function: Mark(function, benchmarks)
+def _perf_report(benchmarks: Any) -> Callable[[Callable[..., Any]], PytestMark]:
+    return lambda function: PytestMark(function, benchmarks)
 
 
 def _jit(function: Callable[..., Any] | None = None, **_: Any) -> Any:
     """A kernel, of which only its name is known."""
-    return _jit if function is None else Absent(f"triton.jit({function.__name__})")
+    return _jit if function is None else AbsentModule(f"triton.jit({function.__name__})")
 
 
 def register_benchmark(

@@ -21,7 +21,7 @@ from ci_bench.suites.functions.collecting.collected import Collected, apart, col
 from ci_bench.suites.functions.collecting.recognising import Format
 from ci_bench.suites.functions.collecting.stand_ins import ARM, TRITONBENCH, is_installed, stand_ins
 from ci_bench.suites.functions.declaring import device_of_case
-from ci_bench.suites.functions.grids import MOST_POINTS, Declaration
+from ci_bench.suites.functions.grids import MOST_POINTS, GridDeclaration
 
 Operator = Any
 """An instance of the user's class; its base class is tritonbench's, or its stand-in."""
@@ -47,7 +47,7 @@ def _operator(file: str, kind: type, arms: Mapping[str, str], *, alone: bool) ->
     folder = path.parent.name if path.stem == "operator" and path.parent.name else path.stem
     name = folder if alone and kind.__name__ == "Operator" else kind.__name__
     line = inspect.getsourcelines(kind)[1]
-    where = Declaration(file=file, line=line, function=name, origin=Format.TRITONBENCH)
+    where = GridDeclaration(file=file, line=line, function=name, origin=Format.TRITONBENCH)
 
     def open_case(arm: str, place: int) -> Callable[[], Any]:
         with stand_ins([Format.TRITONBENCH]):
@@ -72,13 +72,13 @@ def _make(kind: type, name: str, device: str) -> Operator:
     return kind(tb_args, extra_args)
 
 
-def _cases(kind: type, where: Declaration) -> Iterator[tuple[Mapping[str, Any], str, int]]:
+def _cases(kind: type, where: GridDeclaration) -> Iterator[tuple[Mapping[str, Any], str, int]]:
     """Every input by the operator's name for it, else by the shapes of its tensors."""
     for place, x in enumerate(_named_inputs(kind, where)):
         yield {"x": x}, str(place), place
 
 
-def _named_inputs(kind: type, where: Declaration) -> list[Any]:
+def _named_inputs(kind: type, where: GridDeclaration) -> list[Any]:
     try:
         return _drawn(kind, where.function, "meta")
     except Exception:  # noqa: BLE001 - whatever does not work without values is tried with some

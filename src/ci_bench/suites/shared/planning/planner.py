@@ -19,7 +19,7 @@ from ci_bench.suites.registry import INHERIT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class PlanRequest:
     """Request to the suite at `target` (``package.module:NAME``).
 
     It is for a plan of `entry`, or only for the suite's description (`None`).
@@ -39,7 +39,7 @@ class PlannedCase:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class PlanAnswer:
     """Description of the suite, and its cases.
 
     `fault` is the error that the suite reports in the entry. `absent` means that the tree only
@@ -54,13 +54,13 @@ class Answer:
     absent: bool = False
 
 
-def answer(request: Request) -> Answer:
+def answer(request: PlanRequest) -> PlanAnswer:
     """Import the suite and ask it. The caller reports its exceptions, except `BadConfig`."""
     module, _, attribute = request.target.partition(":")
     suite = getattr(import_module(module), attribute)
     if not isinstance(suite, Suite):
         raise TypeError(f"{request.target} is no Suite; {INHERIT}")
-    about = Answer(worker=suite.worker, preload=tuple(suite.preload), options_schema=dict(suite.options_schema))
+    about = PlanAnswer(worker=suite.worker, preload=tuple(suite.preload), options_schema=dict(suite.options_schema))
     if request.entry is None:
         return about
     try:
@@ -78,7 +78,7 @@ def main(asked: Path, answered: Path) -> None:
     """Read a request from one file and write the answer to another."""
     import msgspec
 
-    request = msgspec.json.decode(asked.read_bytes(), type=Request)
+    request = msgspec.json.decode(asked.read_bytes(), type=PlanRequest)
     answered.write_bytes(msgspec.json.encode(answer(request)))
 
 

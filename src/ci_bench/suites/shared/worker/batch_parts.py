@@ -25,7 +25,7 @@ from ci_bench.suites.shared.worker.sharing import gathered
 Left = Mapping[str, Tensor]
 
 
-class Kind(StrEnum):
+class BatchKind(StrEnum):
     """The relation of a part's value to the whole's."""
 
     ROWS = "rows"
@@ -44,7 +44,7 @@ class Kind(StrEnum):
 
         With it all parts add up to the whole of `rows`.
         """
-        return {Kind.MEAN: own / rows, Kind.ROOT: math.sqrt(own / rows)}.get(self, 1.0)
+        return {BatchKind.MEAN: own / rows, BatchKind.ROOT: math.sqrt(own / rows)}.get(self, 1.0)
 
 
 FOUND = "batch-parts.json"
@@ -53,14 +53,14 @@ OWN_MASKS = "it draws random numbers, and each process has its own"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class FoundParts:
     """Relations between parts of a batch of `rows` and its whole.
 
     `is_random` means that a step draws random numbers.
     """
 
     rows: int
-    kinds: Mapping[str, Kind]
+    kinds: Mapping[str, BatchKind]
     is_random: bool
 
     def write(self, scratch: Path) -> None:
@@ -68,15 +68,15 @@ class Found:
         (scratch / FOUND).write_text(json.dumps({"rows": self.rows, "kinds": self.kinds, "is_random": self.is_random}))
 
 
-def read_found(scratch: Path) -> Found:
+def read_found(scratch: Path) -> FoundParts:
     """Read the findings of the stage that prepared."""
     values = json.loads((scratch / FOUND).read_text())
-    kinds = {name: Kind(kind) for name, kind in values["kinds"].items()}
-    return Found(rows=int(values["rows"]), kinds=kinds, is_random=bool(values["is_random"]))
+    kinds = {name: BatchKind(kind) for name, kind in values["kinds"].items()}
+    return FoundParts(rows=int(values["rows"]), kinds=kinds, is_random=bool(values["is_random"]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class BatchPart:
     """The rows of rank `rank` of `count`, of a batch of `rows`: in their order, and as many as the others' but for one."""
 
     rows: int
@@ -103,7 +103,7 @@ class Part:
 
         return pytree.tree_map(own, tree)
 
-    def factor(self, kind: Kind) -> float:
+    def factor(self, kind: BatchKind) -> float:
         """Return the factor for a rank's own loss.
 
         It makes the mean of all ranks' gradients that of the whole loss.
@@ -111,26 +111,26 @@ class Part:
         return self.count * kind.weight(self.own, self.rows)
 
 
-def parts_of(rows: int, count: int) -> tuple[Part, ...]:
+def parts_of(rows: int, count: int) -> tuple[BatchPart, ...]:
     """All parts of a batch. Raises `Unsupported` if one would have no row."""
     if rows < count:
         raise Unsupported(f"{rows} rows are too few for {count} processes; use a larger `batch_size`")
-    return tuple(Part(rows=rows, rank=rank, count=count) for rank in range(count))
+    return tuple(BatchPart(rows=rows, rank=rank, count=count) for rank in range(count))
 
 
-def find_kinds(whole: Left, parts: Sequence[Left], places: Sequence[Part], epsilon: float) -> dict[str, Kind]:
+def find_kinds(whole: Left, parts: Sequence[Left], places: Sequence[BatchPart], epsilon: float) -> dict[str, BatchKind]:
     """Find the relation of each value of the parts to the whole's, by name.
 
     One process computed all of them, with roundings of `epsilon`.
 
     Raises:
-        Unsupported: a value fits no `Kind`.
+        Unsupported: a value fits no `BatchKind`.
     """
     tolerance = math.sqrt(epsilon)
     found = {}
     for name, value in whole.items():
         own = [part[name] for part in parts if name in part]
-        kind = next((kind for kind in Kind if len(own) == len(places) and _fits(kind, value, own, places, tolerance)), None)
+        kind = next((kind for kind in BatchKind if len(own) == len(places) and _fits(kind, value, own, places, tolerance)), None)
         if kind is None:
             raise Unsupported(
                 f"the model computes {name} differently for part of a batch than for the whole batch, as with batch norm, "
@@ -140,7 +140,7 @@ def find_kinds(whole: Left, parts: Sequence[Left], places: Sequence[Part], epsil
     return found
 
 
-def _fits(kind: Kind, whole: Tensor, own: Sequence[Tensor], places: Sequence[Part], tolerance: float) -> bool:
+def _fits(kind: BatchKind, whole: Tensor, own: Sequence[Tensor], places: Sequence[BatchPart], tolerance: float) -> bool:
     made = _made(kind, own, places)
     if made is None or made.shape != whole.shape or made.dtype != whole.dtype:
         return False
@@ -150,15 +150,15 @@ def _fits(kind: Kind, whole: Tensor, own: Sequence[Tensor], places: Sequence[Par
     return apart <= tolerance * size
 
 
-def _made(kind: Kind, own: Sequence[Tensor], places: Sequence[Part]) -> Tensor | None:
+def _made(kind: BatchKind, own: Sequence[Tensor], places: Sequence[BatchPart]) -> Tensor | None:
     """The whole of the parts' values, if they were of that kind; `None` if their shapes differ."""
-    if kind is Kind.ROWS:
+    if kind is BatchKind.ROWS:
         rows = [len(value) if value.dim() else None for value in own]
         same = len({value.shape[1:] for value in own}) == 1
         return torch.cat([*own]) if same and rows == [place.own for place in places] else None
     if len({value.shape for value in own}) > 1:
         return None
-    if kind is Kind.SAME:
+    if kind is BatchKind.SAME:
         return own[0] if all(torch.equal(own[0], value) for value in own) else None
     weighed = [value.double() * kind.weight(place.own, place.rows) for value, place in zip(own, places, strict=True)]
     return torch.stack(weighed).sum(dim=0).to(own[0].dtype)
@@ -172,8 +172,8 @@ class Together:
     """
 
     ranks: Ranks
-    part: Part
-    kinds: Mapping[str, Kind]
+    part: BatchPart
+    kinds: Mapping[str, BatchKind]
     device: str
 
     def whole(self, left: Left) -> dict[str, Tensor]:
@@ -183,11 +183,11 @@ class Together:
         """
         return {name: self._whole(self.kinds[name], value) for name, value in left.items() if name in self.kinds}
 
-    def _whole(self, kind: Kind, value: Tensor) -> Tensor:
+    def _whole(self, kind: BatchKind, value: Tensor) -> Tensor:
         match kind:
-            case Kind.ROWS:
+            case BatchKind.ROWS:
                 return gathered_rows(value, self.part, self.ranks)
-            case Kind.SAME:
+            case BatchKind.SAME:
                 return value
             case _:
                 weight = kind.weight(self.part.own, self.part.rows)
@@ -196,7 +196,7 @@ class Together:
                 return summed.reshape(value.shape).to(value.device, value.dtype)
 
 
-def gathered_rows(value: Tensor, part: Part, ranks: Ranks) -> Tensor:
+def gathered_rows(value: Tensor, part: BatchPart, ranks: Ranks) -> Tensor:
     """The rows of all ranks in their order, byte for byte, in every rank. A collective."""
     most = max(one.own for one in parts_of(part.rows, part.count))
     row = value.detach().contiguous().reshape(value.shape[0], -1).view(torch.uint8)
@@ -208,7 +208,7 @@ def gathered_rows(value: Tensor, part: Part, ranks: Ranks) -> Tensor:
     return rows.contiguous().view(value.dtype).reshape(part.rows, *value.shape[1:])
 
 
-def combined(run: Callable[[Any], Left], batch: Any, rows: int, count: int, *, epsilon: float) -> dict[str, Kind]:
+def combined(run: Callable[[Any], Left], batch: Any, rows: int, count: int, *, epsilon: float) -> dict[str, BatchKind]:
     """Find how parts of a batch make its whole, by the results of `run` on a batch.
 
     Raises `Unsupported`.

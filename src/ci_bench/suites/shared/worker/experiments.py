@@ -56,7 +56,7 @@ def captures(arm: CompiledArm) -> bool:
     return arm.experiment is not None and not arm.experiment.by_dynamo
 
 
-class Captured:
+class CapturedProgram:
     """A module under an experiment, to be called as the module is.
 
     `calls` are the arguments of the calls to come: a dimension whose size is not the same in all of them is captured as a symbol.

@@ -7,8 +7,13 @@ the errors that they caught; the causes are searched, too.
 
 from collections.abc import Iterator
 
-_CLASS = "OutOfMemoryError"
-"""Torch's, and that of others who took the name."""
+
+class OutOfMemoryError(RuntimeError):
+    """What ci-bench itself raises where memory does not suffice."""
+
+
+_CLASS = OutOfMemoryError.__name__
+"""Also torch's, and that of others who took the name."""
 _WORDS = (
     "out of memory",
     "can't allocate memory",

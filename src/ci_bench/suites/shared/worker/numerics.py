@@ -49,7 +49,7 @@ seldom in few runs. A jolted run crosses more of these kinks; smooth results mov
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measurement:
+class TensorMeasurement:
     """Measurements of one tensor: error, largest error of the runs (`noise`), size of the truth.
 
     `fixed` is allowed in addition. `exact` means an fp64 truth. `fault` is wrong with any numbers.
@@ -82,7 +82,7 @@ def measure(
     start: Tensor | None = None,
     exact: bool = True,
     epsilon: float = 0.0,
-) -> Measurement:
+) -> TensorMeasurement:
     """Measure one tensor. `runs` are the reference's, the unperturbed one first; type and shape have to be its.
 
     `jolts` are runs that are shaken by `JOLT` roundings. With `epsilon`, one rounding, groups of elements are measured as well.
@@ -91,16 +91,16 @@ def measure(
     reference = runs[0]
     fault = differing_form(candidate, reference)
     if fault and candidate.dtype == reference.dtype and any(run.shape != reference.shape for run in (*runs, *jolts)):
-        return Measurement(name=name, elements=candidate.numel(), hidden="the reference's own shape follows from rounding")
+        return TensorMeasurement(name=name, elements=candidate.numel(), hidden="the reference's own shape follows from rounding")
     if fault:
-        return Measurement(name=name, elements=candidate.numel(), fault=fault)
+        return TensorMeasurement(name=name, elements=candidate.numel(), fault=fault)
     runs, jolts = ([run for run in some if run.shape == reference.shape] for some in (runs, jolts))
     exact, truth = (exact, truth) if truth.shape == reference.shape else (False, reference)
     begin = None if start is None or not _is_real(reference) else _wide(start)
     if truth is reference and reference.dtype in NORMED and torch.equal(candidate, reference):
         candidate = reference
         if begin is None and len(runs) == 1 and not jolts and _is_finite(size := _pair((_two, _largest), reference)):
-            return Measurement(name=name, elements=candidate.numel(), size=size, exact=exact)
+            return TensorMeasurement(name=name, elements=candidate.numel(), size=size, exact=exact)
     once: dict[int, Tensor] = {}
     for value in (candidate, truth, *runs, *jolts):
         if id(value) not in once:
@@ -116,7 +116,7 @@ def measure(
 
 def measure_change(
     name: str, candidate: Tensor, ideal: Tensor, *, reference: tuple[Tensor, Tensor], start: Tensor
-) -> Measurement:
+) -> TensorMeasurement:
     """Measure an optimizer's change of a parameter against the `ideal` change (fp64).
 
     Both are for the candidate's own gradients. `reference` is the reference's parameter after the
@@ -127,7 +127,7 @@ def measure_change(
     own, own_ideal = reference
     fault = differing_form(candidate, own)
     if fault:
-        return Measurement(name=name, elements=candidate.numel(), fault=fault)
+        return TensorMeasurement(name=name, elements=candidate.numel(), fault=fault)
     begin = _wide(start)
     rounding = _rounding(own) * begin.abs()
 
@@ -139,9 +139,9 @@ def measure_change(
     return _compared(name, seen + visible, visible, [other + visible])
 
 
-def missing(name: str, *, extra: bool) -> Measurement:
+def missing(name: str, *, extra: bool) -> TensorMeasurement:
     """A tensor that only one side has."""
-    return Measurement(name=name, elements=1, fault=one_sided(kind_of(name), extra=extra))
+    return TensorMeasurement(name=name, elements=1, fault=one_sided(kind_of(name), extra=extra))
 
 
 def differing_form(candidate: Tensor, reference: Tensor) -> str:
@@ -162,7 +162,7 @@ def _compared(
     fixed: Tensor | None = None,
     real: bool = True,
     exact: bool = True,
-) -> Measurement:
+) -> TensorMeasurement:
     """Compare in fp64. The norms show if all numbers are finite; then none is left out.
 
     The last `jolts` of the `others` are jolted; `fixed` is allowed too, element by element.
@@ -178,7 +178,7 @@ def _compared(
         tamed = ~odd & ~torch.isfinite(true) & ~torch.isfinite(others[0])
         if bool((astray | tamed).any()):
             fault = f"{int(odd.sum())} elements are not finite, in the reference {int((~torch.isfinite(others[0])).sum())}"
-            return Measurement(name=name, elements=given.numel(), fault=fault)
+            return TensorMeasurement(name=name, elements=given.numel(), fault=fault)
         keep = ~odd & torch.isfinite(true)
         given, true = (torch.where(keep, value, 0.0) for value in (given, true))
         if given.numel() and not bool(keep.any()) and bool(odd.any() and torch.isfinite(true).any()):
@@ -186,7 +186,7 @@ def _compared(
         apart = [_pair(norms, torch.where(keep & torch.isfinite(other), other - true, 0.0)) for other in others]
         error, size = _pair(norms, given - true), _pair(norms, true)
         allowed = (0.0, 0.0) if fixed is None else _pair(norms, torch.where(keep, fixed, 0.0))
-    return Measurement(
+    return TensorMeasurement(
         name=name,
         elements=given.numel(),
         error=error,
@@ -392,7 +392,7 @@ def measured(
     jolts: Sequence[Mapping[str, Tensor]] = (),
     starts: Mapping[str, Tensor],
     epsilon: float = 0.0,
-) -> list[Measurement]:
+) -> list[TensorMeasurement]:
     """Measure every tensor that either side has."""
     reference = runs[0]
     found = []
@@ -408,9 +408,9 @@ def measured(
     return found
 
 
-def judged(measurements: Iterable[Measurement], yardstick: Yardstick) -> list[Deviation]:
+def judged(measurements: Iterable[TensorMeasurement], yardstick: Yardstick) -> list[Deviation]:
     """Compare each measurement with its allowance, which depends on all others of its kind."""
-    kinds: dict[str, list[Measurement]] = {}
+    kinds: dict[str, list[TensorMeasurement]] = {}
     for one in measurements:
         kinds.setdefault(kind_of(one.name), []).append(one)
     return [deviation for members in kinds.values() for deviation in _judged_kind(members, yardstick)]
@@ -474,7 +474,7 @@ def _tells(one: Deviation) -> bool:
     return one.allowed > 0 and not one.blind
 
 
-def _spread(one: Measurement, k: int, yardstick: Yardstick) -> float:
+def _spread(one: TensorMeasurement, k: int, yardstick: Yardstick) -> float:
     """Return the error that the runs explain: a multiple of the farthest, or of the jolted runs."""
     whole = yardstick.multiplier * one.noise[k]
     if one.jolt is None:
@@ -487,7 +487,7 @@ def _ranked(score: float) -> float:
     return math.inf if math.isnan(score) else score
 
 
-def _judged_kind(members: Sequence[Measurement], yardstick: Yardstick) -> list[Deviation]:
+def _judged_kind(members: Sequence[TensorMeasurement], yardstick: Yardstick) -> list[Deviation]:
     real = [one for one in members if one.real and not one.fault and one.elements]
     count = sum(one.elements for one in real)
     rms = math.sqrt(sum(one.size[0] ** 2 for one in real) / count) if count else 0.0
@@ -496,14 +496,14 @@ def _judged_kind(members: Sequence[Measurement], yardstick: Yardstick) -> list[D
     return [_judged_one(one, yardstick, typical, (rms * math.sqrt(one.elements), largest)) for one in members]
 
 
-def _typical(members: Sequence[Measurement], k: int, yardstick: Yardstick) -> float:
+def _typical(members: Sequence[TensorMeasurement], k: int, yardstick: Yardstick) -> float:
     """The median relative spread of a kind. Of tensors that are all rounding nothing follows for the others."""
     shares = [_share(_spread(one, k, yardstick), one.size[k]) for one in members if one.size[k]]
     telling = [share for share in shares if share < BLIND]
     return statistics.median(telling) if telling else 0.0
 
 
-def _judged_one(one: Measurement, yardstick: Yardstick, typical: Pair, scale: Pair) -> Deviation:
+def _judged_one(one: TensorMeasurement, yardstick: Yardstick, typical: Pair, scale: Pair) -> Deviation:
     """`typical` is the median relative spread of the kind, `scale` the size that a tensor of the kind usually has."""
     if one.fault:
         return Deviation(name=one.name, score=math.inf, error=math.inf, allowed=0.0, blind=False, fault=one.fault)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ci_bench.suites.contract import Unsupported
 from ci_bench.suites.torchbench.catalogue import FOLDERS, PACKAGE
-from ci_bench.suites.torchbench.options import Mode, Options
+from ci_bench.suites.torchbench.options import BenchMode, TorchbenchOptions
 from ci_bench.suites.torchbench.sources.loaded import Loaded, as_sample
 
 DETECTOR = "vision_maskrcnn"
@@ -26,7 +26,7 @@ UNTRAINED_WITH_GRADIENTS = ("maml",)
 """Models whose forward pass needs autograd in inference as well."""
 
 
-def load(options: Options, device: str) -> Loaded:
+def load(options: TorchbenchOptions, device: str) -> Loaded:
     """Construct a model of the checkout.
 
     Raises:
@@ -45,7 +45,7 @@ def load(options: Options, device: str) -> Loaded:
         samples=(sample,),
         loss=None,
         batch_size=batch,
-        train_mode=False if options.model == DETECTOR and options.mode is Mode.TRAINING else None,
+        train_mode=False if options.model == DETECTOR and options.mode is BenchMode.TRAINING else None,
         grad_in_inference=options.model in UNTRAINED_WITH_GRADIENTS,
     )
 
@@ -74,15 +74,19 @@ def _import(name: str) -> ModuleType | None:
         raise
 
 
-def _construct(model: Any, options: Options, device: str) -> Any:
+def _construct(model: Any, options: TorchbenchOptions, device: str) -> Any:
     """The constructor decides the batch size where none is given: the GPU's metadata, then the class's default."""
     wanted = options.settings.batch_size
     if not getattr(model, "ALLOW_CUSTOMIZE_BSIZE", True):
         wanted = None
     if not hasattr(model, "name"):
         model.name = options.model
-    more = {"model_kwargs": {"box_detections_per_img": 4}} if options.model == DETECTOR and options.mode is Mode.TRAINING else {}
-    test = "train" if options.mode is Mode.TRAINING else "eval"
+    more = (
+        {"model_kwargs": {"box_detections_per_img": 4}}
+        if options.model == DETECTOR and options.mode is BenchMode.TRAINING
+        else {}
+    )
+    test = "train" if options.mode is BenchMode.TRAINING else "eval"
     try:
         return model(test=test, device=device.partition(":")[0], batch_size=wanted, extra_args=[], **more)
     except NotImplementedError as error:

@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from ci_bench.suites.torchbench.catalogue import HUGGINGFACE, Listed
-from ci_bench.suites.torchbench.options import Options
+from ci_bench.suites.torchbench.options import TorchbenchOptions
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample
 
 BOTH_ENDS = ("T5", "M2M100", "MT5")
@@ -20,7 +20,7 @@ TOKENS = "sequence_length"
 """The one of `model_options` that is ours: tokens per row."""
 
 
-def load(options: Options, _: str) -> Loaded:
+def load(options: TorchbenchOptions, _: str) -> Loaded:
     """Build a model from its configuration. Raises `LookupError` if this transformers has no such class or setting."""
     listed = HUGGINGFACE[options.model]
     given = dict(options.settings.model_options)

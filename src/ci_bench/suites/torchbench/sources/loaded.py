@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ci_bench.suites.torchbench.options import Options, Source
+from ci_bench.suites.torchbench.options import ModelSource, TorchbenchOptions
 
 Loss = Callable[[Any, Any], Tensor]
 """Outputs and target to a scalar."""
@@ -51,7 +51,7 @@ class Loaded:
 class Loader(Protocol):
     """A source of models, in the worker. Same seed, same bytes."""
 
-    def __call__(self, options: Options, device: str) -> Loaded:
+    def __call__(self, options: TorchbenchOptions, device: str) -> Loaded:
         """The model of the case. Raises `Unsupported` if it cannot run here by its own word."""
 
 
@@ -74,15 +74,15 @@ def optional(package: str) -> Any:
 
 
 _MODULES = {
-    Source.ZOO: "zoo",
-    Source.TORCHBENCH: "checkout",
-    Source.HUGGINGFACE: "huggingface",
-    Source.TIMM: "timm_models",
-    Source.OWN: "own",
+    ModelSource.ZOO: "zoo",
+    ModelSource.TORCHBENCH: "checkout",
+    ModelSource.HUGGINGFACE: "huggingface",
+    ModelSource.TIMM: "timm_models",
+    ModelSource.OWN: "own",
 }
 
 
-def find_loader(source: Source) -> Loader:
+def find_loader(source: ModelSource) -> Loader:
     """Return the `load` of a source's module, imported on request."""
     loader: Loader = import_module(f"ci_bench.suites.torchbench.sources.{_MODULES[source]}").load
     return loader

@@ -21,12 +21,12 @@ from torch import Tensor, nn
 
 from ci_bench.errors import BadConfig
 from ci_bench.suites.shared.worker.user_code import load_named
-from ci_bench.suites.torchbench.options import Options
+from ci_bench.suites.torchbench.options import TorchbenchOptions
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Loss, Sample, as_sample, leading_rows
 from ci_bench.suites.torchbench.sources.transforms import leaves
 
 
-def load(options: Options, _: str) -> Loaded:
+def load(options: TorchbenchOptions, _: str) -> Loaded:
     """Call the user's factory.
 
     Raises:
@@ -42,7 +42,7 @@ def load(options: Options, _: str) -> Loaded:
     return Loaded(module=module, samples=(sample,), loss=loss, batch_size=wanted or leading_rows(sample))
 
 
-def _made(factory: Callable[..., Any], options: Options) -> Any:
+def _made(factory: Callable[..., Any], options: TorchbenchOptions) -> Any:
     arguments = dict(options.settings.model_options)
     sized = _sized(factory, options.settings.batch_size)
     if sized and arguments.setdefault("batch_size", options.settings.batch_size) != options.settings.batch_size:
@@ -62,7 +62,7 @@ def _sized(function: Callable[..., Any], wanted: int | None) -> dict[str, int]:
     return {"batch_size": wanted} if wanted is not None and "batch_size" in parameters else {}
 
 
-def _require_batch(sample: Sample, options: Options) -> None:
+def _require_batch(sample: Sample, options: TorchbenchOptions) -> None:
     """Refuse a batch size that has no effect. Whichever dimension has it is the model's business."""
     wanted = options.settings.batch_size
     shapes = [tuple(leaf.shape) for leaf in leaves(sample)]

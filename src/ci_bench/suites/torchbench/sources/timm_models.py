@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from ci_bench.suites.contract import Unsupported
-from ci_bench.suites.torchbench.options import Mode, Options
+from ci_bench.suites.torchbench.options import BenchMode, TorchbenchOptions
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample, optional
 
 BATCH = 128
@@ -14,7 +14,7 @@ MEAN, SPREAD, BRIGHTEST = 127.5, 73.9, 256
 """Mean and deviation of uniform integers 0..255, which standardise inputs."""
 
 
-def load(options: Options, _: str) -> Loaded:
+def load(options: TorchbenchOptions, _: str) -> Loaded:
     """Create a model by name, and images of the size that its data configuration names.
 
     Raises:
@@ -33,7 +33,7 @@ def load(options: Options, _: str) -> Loaded:
     batch = options.settings.batch_size or LARGER.get(options.model, BATCH)
     generator = torch.Generator().manual_seed(options.settings.seed)
     samples = tuple(_images((batch, *size), generator) for _ in range(options.settings.prepared))
-    training = options.mode is Mode.TRAINING
+    training = options.mode is BenchMode.TRAINING
     return Loaded(module=module, samples=samples, loss=None, batch_size=batch, train_mode=training)
 
 

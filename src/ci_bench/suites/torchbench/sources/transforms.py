@@ -10,11 +10,11 @@ from torch.utils import _pytree as pytree
 
 from ci_bench.suites.contract import Unsupported
 from ci_bench.suites.shared.planning.sizes import Axis, drawn_lengths, drawn_rows
-from ci_bench.suites.torchbench.options import Options
+from ci_bench.suites.torchbench.options import TorchbenchOptions
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample
 
 
-def transformed(loaded: Loaded, options: Options) -> Loaded:
+def transformed(loaded: Loaded, options: TorchbenchOptions) -> Loaded:
     """The model as the case requires it. Raises `Unsupported` if that is impossible."""
     if options.settings.dynamic:
         for axis in options.settings.varies:

@@ -3,12 +3,12 @@
 import torch
 
 from ci_bench.suites.contract import Unsupported
-from ci_bench.suites.torchbench.options import Options
+from ci_bench.suites.torchbench.options import TorchbenchOptions
 from ci_bench.suites.torchbench.sources.loaded import Loaded
 from ci_bench.suites.torchbench.zoo.exhibits import EXHIBITS
 
 
-def load(options: Options, _: str) -> Loaded:
+def load(options: TorchbenchOptions, _: str) -> Loaded:
     """Build a model of the zoo and make up its data; the seed rules both.
 
     Raises:

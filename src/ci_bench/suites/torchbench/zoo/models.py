@@ -1,7 +1,7 @@
 """The models of the embedded zoo, by what they compute with: matrix products and tables, sequences, images.
 
-Perceptron, autoencoder, recommendation, actor-critic, graph network; LSTM tagger, encoder, decoder (`Block` is a transformer's
-layer, shared with the images); plain CNN, residual network, U-Net, vision transformer, diffusion block.
+Perceptron, autoencoder, recommendation, actor-critic, graph network; LSTM tagger, encoder, decoder (`TransformerBlock` is shared
+with the images); plain CNN, residual network, U-Net, vision transformer, diffusion block.
 """
 
 import torch
@@ -117,7 +117,7 @@ class GraphNetwork(nn.Module):
         return gathered.scatter_add(0, end.unsqueeze(1).expand_as(message), message)
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention and a perceptron, each normalised before and added after; dropout where asked."""
 
     def __init__(self, width: int, *, heads: int, dropout: float = 0.0) -> None:
@@ -172,7 +172,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(words, width)
         self.positions = nn.Parameter(0.02 * torch.randn(positions, width))
-        self.blocks = nn.ModuleList(Block(width, heads=4, dropout=0.1) for _ in range(2))
+        self.blocks = nn.ModuleList(TransformerBlock(width, heads=4, dropout=0.1) for _ in range(2))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, classes)
 
@@ -195,7 +195,7 @@ class Decoder(nn.Module):
         self.embedding = nn.Embedding(words, width)
         nn.init.normal_(self.embedding.weight, std=0.1)
         self.positions = nn.Parameter(0.02 * torch.randn(positions, width))
-        self.blocks = nn.ModuleList(Block(width, heads=4) for _ in range(2))
+        self.blocks = nn.ModuleList(TransformerBlock(width, heads=4) for _ in range(2))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, words, bias=False)
         self.head.weight = self.embedding.weight
@@ -304,7 +304,7 @@ class VisionTransformer(nn.Module):
         self.patches = nn.Conv2d(3, width, patch, stride=patch)
         self.token = nn.Parameter(0.02 * torch.randn(1, 1, width))
         self.positions = nn.Parameter(0.02 * torch.randn(1, (side // patch) ** 2 + 1, width))
-        self.blocks = nn.ModuleList(Block(width, heads=3) for _ in range(2))
+        self.blocks = nn.ModuleList(TransformerBlock(width, heads=3) for _ in range(2))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, classes)
 
