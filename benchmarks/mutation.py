@@ -44,7 +44,7 @@ def sources() -> dict[str, Path]:
 
 def short(module: str) -> str:
     """The name of a module of the judge in the table."""
-    return module.split(".")[2]
+    return module.rpartition(".")[2]
 
 
 def equivalents() -> dict[tuple[str, str, str], str]:

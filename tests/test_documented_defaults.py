@@ -10,13 +10,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass
 from importlib import import_module
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ci_bench.configuration.config import load_config
-from ci_bench.records.config import DEFAULT_DRIFT, DEFAULT_SEVERITIES, Policy, Severity
+from ci_bench.records.config import DEFAULT_DRIFT, DEFAULT_SEVERITIES, DEFAULT_THRESHOLD, Policy, Severity
 from ci_bench.records.documents import Kind, schema
 from ci_bench.suites.registry import find_metrics
 
@@ -29,7 +30,7 @@ STATISTICS, SUITES = "docs/internals/judging.md", "docs/internals/suites.md"
 SCREENS = "docs/internals/adr/0008-a-saved-baseline-screens.md"
 POLICY, RUN = "ci_bench.records.config", "ci_bench.records.config"
 LOSSES = "ci_bench.suites.torchbench.quantization:LIMITS"
-LIMITS = "ci_bench.github.archive:Limits"
+LIMITS = "ci_bench.github.archive:ArchiveLimits"
 
 
 def percent(value: float) -> str:
@@ -107,10 +108,17 @@ CLAIMS = [
     Claim(STATISTICS, "a usual spread of {},", "ci_bench.judge.times.sequential:COLD_SPREAD", percent),
     Claim(STATISTICS, "or {} of the spread inside", "ci_bench.judge.times.sequential:COLD_SHARE", percent),
     Claim(STATISTICS, "worth {} launches more", "ci_bench.judge.times.sequential:COLD_FREEDOM", word),
-    Claim(JUDGING, "evaluated after {} launches", "ci_bench.judge.times.sequential:Rule.looks", listed),
-    Claim(STATISTICS, "evaluated after {} launches", "ci_bench.judge.times.sequential:Rule.looks", listed),
-    Claim(JUDGING, "is called regressed is at most {}, shared out", "ci_bench.judge.times.sequential:Rule.alpha", percent),
-    Claim(STATISTICS, "is called regressed is at most {}, shared out", "ci_bench.judge.times.sequential:Rule.alpha", percent),
+    Claim(JUDGING, "evaluated after {} launches", "ci_bench.judge.times.sequential:SequentialRule.looks", listed),
+    Claim(STATISTICS, "evaluated after {} launches", "ci_bench.judge.times.sequential:SequentialRule.looks", listed),
+    Claim(
+        JUDGING, "is called regressed is at most {}, shared out", "ci_bench.judge.times.sequential:SequentialRule.alpha", percent
+    ),
+    Claim(
+        STATISTICS,
+        "is called regressed is at most {}, shared out",
+        "ci_bench.judge.times.sequential:SequentialRule.alpha",
+        percent,
+    ),
     Claim(STATISTICS, "with a {} interval that takes launches", "ci_bench.judge.times.ratios:LEVEL", percent),
     Claim(JUDGING, "If a suite has {} or more times", "ci_bench.judge.times.screening:LEAST_TIMES", word),
     Claim(STATISTICS, "If a suite has {} or more times", "ci_bench.judge.times.screening:LEAST_TIMES", word),
@@ -281,9 +289,12 @@ def test_a_second_statement_is_noticed(text: str) -> None:
     assert states_the_default(text)
 
 
-def test_the_quickstart_has_no_threshold_of_its_own() -> None:
+def test_the_quickstart_says_that_its_threshold_is_wider_than_the_default() -> None:
     policy = load_config(None).policy
-    assert (policy.default_threshold, policy.thresholds) == (None, {})
+    assert policy.default_threshold is not None
+    assert policy.default_threshold > DEFAULT_THRESHOLD
+    text = files("ci_bench").joinpath("default.yml").read_text()
+    assert "wider than the default, so that a minute or two is enough" in text
 
 
 @pytest.mark.parametrize(
@@ -291,9 +302,9 @@ def test_the_quickstart_has_no_threshold_of_its_own() -> None:
     [
         ("run", "ci_bench.records.config:RunOptions", {}),
         ("setup", "ci_bench.records.config:Setup", {}),
-        ("torchbench", "ci_bench.suites.torchbench.options:Settings", {}),
-        ("fastrnns", "ci_bench.suites.fastrnns.options:Options", {}),
-        ("command", "ci_bench.suites.command.options:Options", {}),
+        ("torchbench", "ci_bench.suites.torchbench.options:TorchbenchSettings", {}),
+        ("fastrnns", "ci_bench.suites.fastrnns.options:FastrnnsOptions", {}),
+        ("command", "ci_bench.suites.command.options:CommandOptions", {}),
     ],
 )
 def test_the_defaults_of_the_schema_are_those_of_the_dataclasses(part: str, kind: str, renamed: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ci_bench import cli
-from ci_bench.suites import contract as base
+from ci_bench.suites import registry
 
 EXAMPLE = Path(__file__).parents[1] / "schemas" / "examples" / "valid" / "results.json"
 LOADED = """
@@ -86,8 +86,8 @@ def test_numpy_starts_no_threads_and_what_is_measured_gets_the_environment_as_it
 def path(monkeypatch, tmp_path):
     """The only folder in which packages are looked for."""
     monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "nowhere")])
-    monkeypatch.setattr(sys, "meta_path", [base.PathFinder])
-    monkeypatch.setattr(base, "_installed", lambda: pytest.fail("asked"))
+    monkeypatch.setattr(sys, "meta_path", [registry.PathFinder])
+    monkeypatch.setattr(registry, "_installed", lambda: pytest.fail("asked"))
     (tmp_path / "other-1.dist-info").mkdir()
     (tmp_path / "other-1.dist-info" / "entry_points.txt").write_text("[console_scripts]\nother = other:main\n")
     (tmp_path / "bare-1.dist-info").mkdir()
@@ -96,7 +96,7 @@ def path(monkeypatch, tmp_path):
 
 
 def test_packages_are_asked_for_plugins_only_where_one_may_have_some(path) -> None:
-    assert base.plugin_forms() == {}
+    assert registry.plugin_forms() == {}
 
 
 def _package(folder, _monkeypatch):
@@ -118,4 +118,4 @@ def _finder(_folder, monkeypatch):
 def test_what_may_hold_plugins_is_asked(path, monkeypatch, plant) -> None:
     plant(path, monkeypatch)
     with pytest.raises(pytest.fail.Exception, match="asked"):
-        base.plugin_forms()
+        registry.plugin_forms()

@@ -14,6 +14,7 @@ from ci_bench.fleet.merging import RunPair, merge
 from ci_bench.judge.times.sequential import SequentialRule
 from ci_bench.records import documents
 from ci_bench.records.comparison import Verdict
+from ci_bench.records.config import Policy
 from ci_bench.records.results import Check, Failure, Lease, Loss, Outcome, RunState, Source, Status, WorkflowRun
 
 CODE = Source(commit="0" * 40, dirty=False)
@@ -48,8 +49,9 @@ def only(of, wanted, *, name):
     return RunPair(name=name, head=cut(of.head), base=cut(of.base))
 
 
-def judged(of, rule=None):
-    return paired(of.base, of.head, calibration=PAST, rule=rule or SequentialRule())
+def judged(of, rule=None, threshold=None):
+    policy = Policy(default_threshold=threshold)
+    return paired(of.base, of.head, policy=policy, calibration=PAST, rule=rule or SequentialRule())
 
 
 def verdicts(of):
@@ -83,7 +85,7 @@ class TestOneVerdict:
             replace(run, head=_on(run.head, slot), base=_on(run.base, slot))
             for run, slot in zip(runs, ("A", "B", "C"), strict=True)
         ]
-        together, several = judged(merge(runs)), judged(merge(apart))
+        together, several = (judged(merge(each), threshold=0.01) for each in (runs, apart))
         assert (together.pairing.devices, several.pairing.devices) == (1, 3)
         widths = [
             [pair.interval.high - pair.interval.low for case in of.cases for pair in case.pairs if pair.metric == "step_time"]

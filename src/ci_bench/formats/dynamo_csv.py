@@ -295,9 +295,11 @@ def model_of(row: CaseResult) -> str:
 
 
 def tag_of(row: CaseResult) -> str:
-    """The name of the case's entry, which is before its model's name; empty if it has none."""
-    model = _NO_NAME.sub("_", model_of(row))[-_LONGEST_MODEL:]
-    return row.case.name.removesuffix(model).removesuffix(".") if row.case.name.endswith(f".{model}") else ""
+    """The name of the case's entry, which is before its model's name or in its place; empty if it has none."""
+    model, name = _NO_NAME.sub("_", model_of(row))[-_LONGEST_MODEL:], row.case.name
+    if name == model:
+        return ""
+    return name.removesuffix(f".{model}") if name.endswith(f".{model}") else name
 
 
 def device_of(results: Results) -> str:

@@ -73,8 +73,13 @@ def listed(tree, *paths):
     command = [sys.executable, "-m", "ci_bench.cli", "list", *paths]
     done = subprocess.run(command, cwd=tree, env=dict(os.environ), capture_output=True, text=True, timeout=120, check=False)
     lines = done.stdout.splitlines()
-    arms = [line.strip().partition("arms: ")[2].partition(" (")[0] for line in lines if line.startswith(" ")]
-    return dict(zip([line for line in lines if line.startswith("functions/")], arms, strict=True)), done.stderr
+    cases: dict[str, str] = {}
+    for line in lines:
+        if line.startswith("functions/"):
+            cases[line] = line.removeprefix("functions/").partition("[")[0]  # its only arm
+        elif "arms: " in line:
+            cases[[*cases][-1]] = line.partition("arms: ")[2].replace(" (reference)", "")
+    return cases, done.stderr
 
 
 TESTS = """
