@@ -19,7 +19,7 @@ CHANGED, UNCHANGED = "training_loss/", "torchbench/"
 FAULTS = "slow,leak,loss"
 TRAINING = {
     "name": "training",
-    "model": {"factory": "ci_bench.suites.training_loss.planted:Classifier"},
+    "model": {"factory": "ci_bench.suites.training_loss.small_model:Classifier"},
     "loss": "torch.nn.functional:cross_entropy",
     "backend": "ci_bench.suites.training_loss.planted:backend",
     "num_samples": 320,

@@ -85,14 +85,12 @@ def compare(
     paired = mode is BaselineMode.PAIRED
     base, head = in_turns(base, head) if base and paired else (base and alone(base), alone(head))
     same_rules = paired or (base is not None and base.tool_version == head.tool_version)
-    barrier = _barrier(mismatches)
-    matching = Matching(policy=policy, paired=paired, has_base=base is not None, barrier=barrier, same_rules=same_rules)
-    identity = head.environment.identity
+    known, barrier = base is not None, _barrier(mismatches)
+    matching = Matching(policy=policy, paired=paired, has_base=known, barrier=barrier, same_rules=same_rules)
+    identity, since = head.environment.identity, now or head.run.started_at
     sampled: SampledRule = partial(screen, drift=policy.drift_of(identity.get("device")))
     if paired:
-        sampled = _in_turns(
-            *describe(calibration, identity), now or head.run.started_at, rule or SequentialRule(), slots_of(head)
-        )
+        sampled = _in_turns(*describe(calibration, identity), since, rule or SequentialRule(), slots_of(head))
     cases, judged = _cases(matching, base.cases if base else (), head.cases, sampled, with_base=not mismatches)
     compared = Compared(
         mode=mode,

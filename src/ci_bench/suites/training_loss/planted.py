@@ -1,4 +1,4 @@
-"""A small model, and a compiler backend that runs a graph as it is, with injected faults.
+"""A compiler backend that runs a graph as it is, with injected faults.
 
 Only for `ci-bench selftest`. The variable CI_BENCH_PLANT lists the faults: `slow` sleeps, `leak`
 keeps memory, `loss` scales what gradients flow through.
@@ -10,28 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 SLEEP_S = 0.01
 LEAKED_FLOATS = 8 << 20
 MOST_LEAKS = 8
 SCALE = 1.01
-
-
-class Classifier(nn.Module):
-    """A text classifier that is compiled in a second: the mean of its embeddings, and two layers."""
-
-    def __init__(self, *, tokens: int = 1024, width: int = 128, classes: int = 5) -> None:
-        """`tokens` is the size of the vocabulary."""
-        super().__init__()
-        self.embed = nn.Embedding(tokens, width)
-        self.layers = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, classes))
-
-    def forward(self, *, input_ids: Tensor, attention_mask: Tensor, **_: Tensor) -> Tensor:
-        """Tokens [rows, length] to logits [rows, classes]."""
-        mask = attention_mask.unsqueeze(-1).to(self.embed.weight.dtype)
-        logits: Tensor = self.layers((self.embed(input_ids) * mask).sum(1) / mask.sum(1))
-        return logits
 
 
 def backend(graph: torch.fx.GraphModule, _: Sequence[Tensor]) -> Callable[..., Any]:
