@@ -6,7 +6,7 @@ Owns the choice of rows, the sentence on the rest, and what was ruled out under 
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ci_bench.records.comparison import (
     BESIDE_BASE,
@@ -125,8 +125,30 @@ def changes(comparison: Comparison) -> tuple[Change, ...]:
     better_pairs.sort(key=lambda item: item[1].speedup or math.inf, reverse=True)
     improved = [_of_pair(pair, case, short[case.id], mood=Mood.BETTER, word=str(pair.verdict)) for case, pair in better_pairs]
     failing = [row for row in rows if row.mood is Mood.BAD]
-    warned = [row for row in rows if row.mood is not Mood.BAD]
+    warned = _alike([row for row in rows if row.mood is not Mood.BAD])
     return (*worse, *failing, *warned, *undecided, *better, *improved)
+
+
+def _alike(rows: Sequence[Change]) -> list[Change]:
+    """The rows, with one in place of all that warn of the same disturbance: it is the machine's, and no case's own."""
+    kinds: dict[object, list[Change]] = {}
+    for row in rows:
+        disturbed = row.finding is not None and row.finding.rule is Rule.DISTURBED
+        kinds.setdefault((row.subject, row.word) if disturbed else id(row), []).append(row)
+    return [one[0] if len(one) == 1 else _of_disturbed(one) for one in kinds.values()]
+
+
+def _of_disturbed(rows: Sequence[Change]) -> Change:
+    cases = len({row.case.id for row in rows if row.case is not None})
+    where = "1 case" if cases == 1 else f"{cases:,} cases"
+    return replace(
+        rows[0],
+        case=None,
+        label=where,
+        arm="",
+        change=f"{len(rows):,} arms of {where}, such as: {rows[0].change}",
+        finding=None,
+    )
 
 
 def of_run(comparison: Comparison) -> list[Finding]:
