@@ -66,7 +66,7 @@ def test_the_verdict_waits_for_the_answer_and_survives_the_measuring(starts):
 @pytest.fixture
 def hosted_job(expressions, fake, tmp_path, monkeypatch):
     """Run the only step of a hosted job as report/action.yml does; its exit code and its outputs."""
-    monkeypatch.setattr("ci_bench.github.client.Clock", lambda: HttpClock(sleep=lambda _: None))
+    monkeypatch.setattr("ci_bench.github.client.HttpClock", lambda: HttpClock(sleep=lambda _: None))
 
     def run(job, event, needs):
         (step,) = JOBS[job]["steps"]

@@ -7,7 +7,7 @@ import pytest
 from ci_bench.checkouts import paired
 from ci_bench.errors import BadConfig, NotPrepared
 from ci_bench.suites.torchbench.tables import read_tables
-from ci_bench.suites.transformers.catalog import Model, read_stored
+from ci_bench.suites.transformers.catalog import TransformersModel, read_stored
 
 NINES = "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
 
@@ -42,7 +42,7 @@ def test_a_long_list_of_names_keeps_its_first_ones(tmp_path):
 def test_a_models_folder_and_prepared_sides_that_are_nested_deep_are_refused(tmp_path):
     (tmp_path / "config.json").write_text("[" * 100_000)
     with pytest.raises(BadConfig, match="cannot be read"):
-        read_stored(Model(name="x", path=str(tmp_path), config={}, stored=True))
+        read_stored(TransformersModel(name="x", path=str(tmp_path), config={}, stored=True))
     (tmp_path / paired.FILE).write_text('{"x":' * 100_000)
     with pytest.raises(NotPrepared):
         paired.read(tmp_path)

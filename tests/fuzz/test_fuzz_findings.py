@@ -164,7 +164,7 @@ def test_the_target_of_headers_sees_each_of_these(monkeypatch, planted, content)
 
 def test_a_redirect_to_what_is_no_address_is_an_answer_that_makes_no_sense():
     request = http.HttpRequest(method="GET", url="https://api.github.com/x")
-    asker = http.Asker(HERE, patience_s=1.0, clock=client.Clock())
+    asker = http.Asker(HERE, patience_s=1.0, clock=client.HttpClock())
     answer = HttpAnswer(status=302, headers={"location": "http://["}, content=b"")
     with pytest.raises(GitHubOdd, match="an invalid URL"):
         asker._moved(request, answer)

@@ -85,7 +85,7 @@ def flags(tmp_path):
 @pytest.fixture
 def job(fake, tmp_path, monkeypatch):
     """A step of a workflow whose GitHub is the fake."""
-    monkeypatch.setattr("ci_bench.github.client.Clock", lambda: HttpClock(sleep=lambda _: None))
+    monkeypatch.setattr("ci_bench.github.client.HttpClock", lambda: HttpClock(sleep=lambda _: None))
     fake.state.history = [BASE, *(sha_of(f"main {number}") for number in range(1, 20))]
     fake.state.files["main", "ci-bench.yml"] = CONFIG.encode()
     fake.state.files[HEAD, "ci-bench.yml"] = CONFIG.encode()

@@ -116,10 +116,10 @@ def test_how_far_the_clocks_of_base_and_head_may_be_apart_under_one_arm(name: st
 
 
 DEFECTS = {
-    "overlooks a slowdown by hardware": ("(Cause.HARDWARE, Cause.THERMAL)", "(Cause.THERMAL,)"),
-    "overlooks heat": ("(Cause.HARDWARE, Cause.THERMAL)", "(Cause.HARDWARE,)"),
-    "takes a power cap for harm": ("HARMFUL = (", "HARMFUL = (Cause.POWER_CAP, "),
-    "takes everything else for harm": ("HARMFUL = (", "HARMFUL = (Cause.OTHER, "),
+    "overlooks a slowdown by hardware": ("(ClockCause.HARDWARE, ClockCause.THERMAL)", "(ClockCause.THERMAL,)"),
+    "overlooks heat": ("(ClockCause.HARDWARE, ClockCause.THERMAL)", "(ClockCause.HARDWARE,)"),
+    "takes a power cap for harm": ("HARMFUL = (", "HARMFUL = (ClockCause.POWER_CAP, "),
+    "takes everything else for harm": ("HARMFUL = (", "HARMFUL = (ClockCause.OTHER, "),
     "goes by the word": ("if reason.cause is cause]", "if reason.word == cause]"),
     "looks only after": ("(*(before.reasons or ()), *(after.reasons or ()))", "(*(after.reasons or ()),)"),
     "looks only before": ("(*(before.reasons or ()), *(after.reasons or ()))", "(*(before.reasons or ()),)"),
@@ -131,9 +131,9 @@ DEFECTS = {
     "counts strangers where ours are unknown": ("    if own is not None:", "    own = own or frozenset()\n    if True:"),
     "takes any difference": ("UNEVEN_CLOCKS = 0.02", "UNEVEN_CLOCKS = 0.0"),
     "takes no difference": ("UNEVEN_CLOCKS = 0.02", "UNEVEN_CLOCKS = 2.0"),
-    "counts idle clocks": (" if not _is(Cause.IDLE, reading.reasons)", ""),
+    "counts idle clocks": (" if not _is(ClockCause.IDLE, reading.reasons)", ""),
     "compares arms": ("if of == arm}", "}"),
-    "overlooks the power cap": ("_is(Cause.POWER_CAP, reading.reasons)", "False"),
+    "overlooks the power cap": ("_is(ClockCause.POWER_CAP, reading.reasons)", "False"),
     "counts clocks that may be idle": ("for reading in readings if reading.reasons is not None]", "for reading in readings]"),
     "overlooks the memory": (', ("memory clock", "memory_mhz")', ","),
     "takes the last turn for all": ("sum(known) / len(known)", "known[-1]"),

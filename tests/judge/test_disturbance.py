@@ -12,7 +12,7 @@ from ci_bench.judge.times.sequential import SequentialRule, fixed
 from ci_bench.judge.times.stopping import still_open
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.config import Policy, Severity
-from ci_bench.records.config import SequentialRule as PolicyRule
+from ci_bench.records.config import Rule as PolicyRule
 from ci_bench.records.results import Block, Outcome
 
 WHY = "the GPU was throttled (hw_thermal_slowdown)"

@@ -19,7 +19,7 @@ from ci_bench.judge.times.pairing import lines_of_both
 from ci_bench.judge.times.sequential import SequentialRule, adaptive, fixed, replay
 from ci_bench.records.comparison import BaselineMode, Verdict
 from ci_bench.records.config import MetricPolicy, Policy, Severity
-from ci_bench.records.config import SequentialRule as PolicyRule
+from ci_bench.records.config import Rule as PolicyRule
 from ci_bench.records.results import Better, Due, Lane, Launch, Status, Unit
 
 STEP = "step_time"

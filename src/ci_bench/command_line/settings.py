@@ -317,7 +317,7 @@ class TrendSettings(Measuring):
     key: str = "default"
     page_url: str | None = None
     patience_s: float = 120.0
-    title: str = "TrendSettings"
+    title: str = "Trend"
     commits: str | None = None
     most_bytes: int | None = None
     export: Path | None = None

@@ -325,7 +325,7 @@ PARTS: Columns[CausePart] = (
     Column(title="Change", text=lambda part: f"{'+' if part.change_s > 0 else ''}{seconds(part.change_s)}"),
     Column(title="Of the change", text=lambda part: percent(part.share)),
     Column(title="Calls", text=_calls_of),
-    Column(title="ColumnKind", text=lambda part: part.kind, kind=ColumnKind.WORDS),
+    Column(title="Kind", text=lambda part: part.kind, kind=ColumnKind.WORDS),
     Column(title="Code", text=lambda part: part.codes[0] if part.codes and part.codes[0] else UNKNOWN, kind=ColumnKind.NAME),
 )
 """Parts of a step that take a different time than before, the largest first."""

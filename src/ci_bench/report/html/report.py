@@ -178,7 +178,7 @@ def _run(comparison: Comparison) -> Html | None:
     """Which commits, when, how."""
     sides = {"base": comparison.base, "head": comparison.head}
     rows = ((name, *_side(side)) for name, side in sides.items() if side is not None)
-    headers = ("ComparedSide", "Commit", "Branch", "Chosen by", "Started (UTC)", "Device", "State")
+    headers = ("Side", "Commit", "Branch", "Chosen by", "Started (UTC)", "Device", "State")
     return join((tag("h2", "Runs"), tag("p", f"How: {_MODES[comparison.mode]}."), table("Runs", headers, rows)))
 
 
