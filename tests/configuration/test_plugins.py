@@ -105,7 +105,7 @@ def test_what_it_says_of_its_options_is_told_in_its_own_words(tree, capsys) -> N
     [
         ("mine.nothing:SUITE", "No module named 'mine.nothing'"),
         ("mine.suite:OTHER", "has no attribute 'OTHER'"),
-        ("mine.suite:NOT_A_SUITE", "mine.suite:NOT_A_SUITE is no Suite; let its class inherit from"),
+        ("mine.suite:NOT_A_SUITE", "mine.suite:NOT_A_SUITE is not a Suite; let its class inherit from"),
     ],
 )
 def test_what_is_no_suite_is_told_with_its_last_words(tree, capsys, target, said) -> None:

@@ -1,4 +1,4 @@
-"""What a gate keeps besides its documents: what it teaches about noise, and the run as a baseline."""
+"""Keeps what a gate teaches about noise, and its run as a baseline."""
 
 from pathlib import Path
 

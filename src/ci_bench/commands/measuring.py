@@ -1,4 +1,4 @@
-"""What the measuring commands share: a measurement with its device, judge, display and documents."""
+"""A measurement with its device, judge, display and documents, for all commands that measure."""
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence

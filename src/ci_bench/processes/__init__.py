@@ -1,1 +1,1 @@
-"""What parent and worker exchange: start, messages, users, scratch folders."""
+"""The exchange between parent and worker: start, messages, users, scratch folders."""

@@ -1,4 +1,4 @@
-"""What parent and worker tell each other about outputs: which tensors are kept, and which files are compared."""
+"""Messages between parent and worker about outputs: which tensors are kept, and which files are compared."""
 
 from dataclasses import dataclass
 from enum import StrEnum

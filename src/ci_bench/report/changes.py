@@ -130,7 +130,7 @@ def changes(comparison: Comparison) -> tuple[Change, ...]:
 
 
 def _alike(rows: Sequence[Change]) -> list[Change]:
-    """The rows, with one in place of all that warn of the same disturbance: it is the machine's, and no case's own."""
+    """Merge the rows that warn of one disturbance: it belongs to the machine, not to a case."""
     kinds: dict[object, list[Change]] = {}
     for row in rows:
         disturbed = row.finding is not None and row.finding.rule is Rule.DISTURBED

@@ -20,7 +20,7 @@ from ci_bench.runner.stages import UNSEEN
 
 
 class RunPlan(Protocol):
-    """What measures: `Runner.run`."""
+    """The function that measures: `Runner.run`."""
 
     def __call__(self, plan: Plan, sides: Sequence[Side], ledgers: Mapping[SideName, Ledger], record: Record) -> Measured:
         """Measure every case of the plan on every side, calling `record` whenever a side's ledger has changed."""

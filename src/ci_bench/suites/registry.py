@@ -136,5 +136,5 @@ def _load(entry: "EntryPoint") -> Suite:
         message = f"the plugin behind suite {entry.name!r} ({entry.value}) cannot be imported: {error}; fix or uninstall it"
         raise UnknownSuite(message) from error
     if not isinstance(plugin, Suite):
-        raise UnknownSuite(f"the plugin behind suite {entry.name!r} ({entry.value}) is no Suite; {INHERIT}")
+        raise UnknownSuite(f"the plugin behind suite {entry.name!r} ({entry.value}) is not a Suite; {INHERIT}")
     return plugin

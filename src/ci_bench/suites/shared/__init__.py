@@ -1,1 +1,1 @@
-"""What several suites use."""
+"""Parts that several suites use."""

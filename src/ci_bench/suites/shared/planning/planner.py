@@ -59,7 +59,7 @@ def answer(request: PlanRequest) -> PlanAnswer:
     module, _, attribute = request.target.partition(":")
     suite = getattr(import_module(module), attribute)
     if not isinstance(suite, Suite):
-        raise TypeError(f"{request.target} is no Suite; {INHERIT}")
+        raise TypeError(f"{request.target} is not a Suite; {INHERIT}")
     about = PlanAnswer(worker=suite.worker, preload=tuple(suite.preload), options_schema=dict(suite.options_schema))
     if request.entry is None:
         return about

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 
 class OutOfMemoryError(RuntimeError):
-    """What ci-bench itself raises where memory does not suffice."""
+    """Raised by ci-bench itself if memory does not suffice."""
 
 
 _CLASS = OutOfMemoryError.__name__
