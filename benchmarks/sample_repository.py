@@ -45,13 +45,12 @@ SUITE = '''
 """A case for each operation."""
 
 from ci_bench.records.results import Case, Due
-from ci_bench.suites.contract import Stage, StageKind
+from ci_bench.suites.contract import Stage, StageKind, Suite
 
 
-class Operations:
+class Operations(Suite):
     name = "operations"
     worker = "operations_worker"
-    preload = ()
 
     def plan(self, options):
         due = Due(times=("step_time",))
@@ -62,9 +61,6 @@ class Operations:
 
     def stages(self, case):
         return (Stage(kind=StageKind.TIME, arms=case.arms, launches=None),)
-
-    def needs_network(self, case):
-        return False
 
 
 SUITE = Operations()

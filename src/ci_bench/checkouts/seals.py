@@ -39,7 +39,7 @@ CACHE = "__pycache__"
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
-class Mark(NamedTuple):
+class FileMark(NamedTuple):
     """The identity of a file; its size in bytes, times in nanoseconds."""
 
     mode: int
@@ -77,9 +77,9 @@ class Seal:
     RECORD files that were needed.
     """
 
-    marks: Mapping[Ground, Mapping[str, Mark]]
+    marks: Mapping[Ground, Mapping[str, FileMark]]
     records: Mapping[Ground, tuple[bytes, ...]]
-    passed: dict[Path, Mark] = field(default_factory=dict)
+    passed: dict[Path, FileMark] = field(default_factory=dict)
     digests: dict[Ground, Mapping[str, str]] = field(default_factory=dict)
 
     def breaks(self, *, shared: bool = True) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ class Seal:
         more = f" and {len(faults) - SHOWN_FILES} more" if len(faults) > SHOWN_FILES else ""
         return f"{ground.owner} was changed: {', '.join(faults[:SHOWN_FILES])}{more}"
 
-    def _fault(self, ground: Ground, name: str, then: Mark | None, now: Mark | None) -> str:
+    def _fault(self, ground: Ground, name: str, then: FileMark | None, now: FileMark | None) -> str:
         """Describe the fault of a changed file; empty if it is legitimate."""
         if now is None:
             return f"{name} was removed"
@@ -111,7 +111,7 @@ class Seal:
             return "" if ground.grows and not _is_loaded(ground.folder / name) else f"{name} is new"
         return "" if self._is_relinked(ground, name, then, now) else f"{name} was written"
 
-    def _is_relinked(self, ground: Ground, name: str, then: Mark, now: Mark) -> bool:
+    def _is_relinked(self, ground: Ground, name: str, then: FileMark, now: FileMark) -> bool:
         """Return whether only a file's links changed.
 
         Its content is the one that it was installed with.
@@ -124,7 +124,7 @@ class Seal:
         installed = name.rpartition("/site-packages/")[2]
         return self.digests[ground].get(installed) == _digest(ground.folder / name)
 
-    def _foreign(self, compiled: Mapping[Path, Mark]) -> tuple[Path, ...]:
+    def _foreign(self, compiled: Mapping[Path, FileMark]) -> tuple[Path, ...]:
         unseen = {path: mark for path, mark in compiled.items() if self.passed.get(path) != mark}
         foreign = foreign_bytecode(tuple(unseen))
         self.passed.update({path: mark for path, mark in unseen.items() if path not in foreign})
@@ -185,7 +185,7 @@ def _covers(outer: Path, inner: Path) -> bool:
     return inner != outer and inner.is_relative_to(outer) and not INSTALLED.intersection(inner.relative_to(outer).parts)
 
 
-def _marks(ground: Ground) -> Iterator[tuple[str, Mark]]:
+def _marks(ground: Ground) -> Iterator[tuple[str, FileMark]]:
     """Yield all files in a folder, and links as such.
 
     Files that disappear meanwhile are skipped.
@@ -215,8 +215,8 @@ def _is_imported(entry: os.DirEntry[str]) -> bool:
     return bool(LOADED.search(entry.name)) or entry.name == CACHE or Path(entry.path, "__init__.py").exists()
 
 
-def _mark(found: os.stat_result) -> Mark:
-    return Mark(found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_nlink)
+def _mark(found: os.stat_result) -> FileMark:
+    return FileMark(found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_nlink)
 
 
 def _is_cached(name: str) -> bool:

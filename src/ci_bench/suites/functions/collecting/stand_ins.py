@@ -174,7 +174,7 @@ class BenchmarkFixture:
 
 
 @dataclass(frozen=True)
-class PytestMark:
+class Mark:
     """The object that `triton.testing.perf_report` makes of a function."""
 
     fn: Callable[..., Any]
@@ -203,14 +203,14 @@ def _absent_of(module: str, name: str) -> AbsentModule:
 
 def _triton() -> list[ModuleType]:
     timers = dict.fromkeys(TIMERS, take)
-    testing = _module("triton.testing", BenchmarkFixture=_benchmark, perf_report=_perf_report, **timers)
+    testing = _module("triton.testing", Benchmark=_benchmark, perf_report=_perf_report, **timers)
     language = _module("triton.language")
     sizes = {"cdiv": lambda x, y: -(-x // y), "next_power_of_2": lambda n: 1 << max(n - 1, 0).bit_length()}
     return [_module("triton", testing=testing, language=language, jit=_jit, **sizes), testing, language]
 
 
-def _perf_report(benchmarks: Any) -> Callable[[Callable[..., Any]], PytestMark]:
-    return lambda function: PytestMark(function, benchmarks)
+def _perf_report(benchmarks: Any) -> Callable[[Callable[..., Any]], Mark]:
+    return lambda function: Mark(function, benchmarks)
 
 
 def _jit(function: Callable[..., Any] | None = None, **_: Any) -> Any:
