@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.small_projects import CONFIG, PROJECTS, Edit, Project, Step
+from benchmarks.small_project import CONFIG, Edit, Project, Step
+from benchmarks.small_projects import PROJECTS
 from benchmarks.tables import publish, render
 from ci_bench.commands.judging import COMPARISON, judge, paired_with
 from ci_bench.configuration.accepting import load_accepted

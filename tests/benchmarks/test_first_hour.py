@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 from benchmarks.first_hour import FirstHour, Outcome, table
-from benchmarks.small_projects import CONFIG, PROJECTS, Step
+from benchmarks.small_project import CONFIG, Step
+from benchmarks.small_projects import PROJECTS
 
 from ci_bench.configuration.config import load_config
 

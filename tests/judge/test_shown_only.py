@@ -1,5 +1,7 @@
 """Counts that tell of a graph's size are shown and fail nothing; those beside them fail as ever."""
 
+from dataclasses import replace
+
 import pytest
 from judge_builders import count, judged, launches, metric, result, results
 
@@ -80,3 +82,14 @@ def test_one_cold_compilation_that_does_not_look_slower_holds_up_nothing(before,
     comparison = judged(head, base=base, mode=BaselineMode.PAIRED)
     (pair,) = [pair for case in comparison.cases for pair in case.pairs if pair.metric == "compile_cold"]
     assert pair.detail is shown_only
+
+
+def test_a_cold_compilation_is_held_to_the_threshold_that_its_case_asks_for():
+    """11 % slower is within the policy's threshold, and beyond the case's own."""
+    base, head = (
+        results(*(replace(row, case=replace(row.case, threshold=0.05)) for row in of.cases))
+        for of in (compiled(10.0), compiled(11.1))
+    )
+    comparison = judged(head, base=base, mode=BaselineMode.PAIRED)
+    (pair,) = [pair for case in comparison.cases for pair in case.pairs if pair.metric == "compile_cold"]
+    assert not pair.detail

@@ -43,7 +43,13 @@ def no_nvml():
 
 
 def device(cards=ONE, *, on_gpu=True, name="auto", **environ):
-    return Device(options=RunOptions(device=name), on_gpu=on_gpu, environ={"CI_BENCH_LOCKS": "/locks", **environ}, gpus=(cards,))
+    return Device(
+        options=RunOptions(device=name),
+        on_gpu=on_gpu,
+        environ={"CI_BENCH_LOCKS": "/locks", **environ},
+        gpus=(cards,),
+        say=lambda _: None,
+    )
 
 
 @pytest.mark.parametrize(

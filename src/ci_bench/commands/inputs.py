@@ -1,4 +1,4 @@
-"""Flags to values: the configuration, a baseline's document, how to reproduce a run."""
+"""Flags to values: what a run was asked for, its workflow, its noise, and the command that repeats it."""
 
 import re
 from collections.abc import Mapping

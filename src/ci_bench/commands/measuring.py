@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ci_bench.checkouts.seals import Seal
 from ci_bench.checkouts.sides import Side, caller_side
@@ -103,10 +102,9 @@ class Measurement:
         if self.resume:
             earlier = self._interrupted(sides, begun)
             begun = earlier.run if earlier else begun
-        attachments = self._attachments(sides, clear=earlier is None)
+        attachments, both = self._attachments(sides, clear=earlier is None), tuple(sides)
         device, usual_s = self._device(noise or calibrations), None if earlier else self._usual_s(sides)
         with make_folder() as scratch, ProgressDisplay(console(stderr=True), usual_s=usual_s) as display:
-            asking: dict[str, Any] = {"run": begun, "sides": tuple(sides), "config": self.config}
             runner = Runner(
                 options=self.config.run,
                 scratch=Path(scratch),
@@ -114,9 +112,9 @@ class Measurement:
                 hold=device.hold,
                 refuse=device.refuse,
                 watch=device.watch,
-                still_open=OpenCases(noise=noise, **asking) if noise else None,
+                still_open=OpenCases(run=begun, sides=both, config=self.config, noise=noise) if noise else None,
                 asked=conditional_stages(),
-                to_explain=None if calibrations else ToExplain(noise=noise, **asking),
+                to_explain=None if calibrations else ToExplain(run=begun, sides=both, config=self.config, noise=noise),
                 seed=begun.id,
                 rank=rank,
                 usual_s=first_s,

@@ -285,9 +285,7 @@ def _case(benchmark: str, row: _ImportedRow) -> CaseResult:
             arms=(ARM,),
             reference=ARM,
             title=benchmark[:LONGEST_TITLE],
-            body=hashlib.sha256("\0".join(sorted(row.versions)).encode("utf-8", "replace")).hexdigest()[:16]
-            if row.versions
-            else "",
+            body=_body(row.versions),
         ),
         status=status,
         reproduce="",

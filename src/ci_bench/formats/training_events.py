@@ -6,7 +6,7 @@ Owns the two containers, checksums included, and as much of the messages in them
 
 - TensorBoard: TFRecord (https://www.tensorflow.org/tutorials/load_data/tfrecord) of ``Event``
   (https://github.com/tensorflow/tensorboard/blob/master/tensorboard/compat/proto/event.proto).
-- W&B: the log of LevelDB (https://github.com/google/leveldb/blob/main/doc/log_format.md), with zlib's CRC-32, of ``LogRecord``
+- W&B: the log of LevelDB (https://github.com/google/leveldb/blob/main/doc/log_format.md), with zlib's CRC-32, of ``Record``
   (https://github.com/wandb/wandb/blob/main/wandb/proto/wandb_internal.proto).
 
 Both are read without the tools' own libraries (docs/internals/adr/0058-loops-and-their-logs.md). The content

@@ -27,9 +27,9 @@ class Device:
     on_gpu: bool
     environ: Mapping[str, str]
     gpus: tuple[Cards, ...]
+    say: Callable[[str], None]
     calibrations: NoiseFolder | None = None
     processes: int = 1
-    say: Callable[[str], None] = print
     held: frozenset[str] = frozenset()
 
     @contextmanager

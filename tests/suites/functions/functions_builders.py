@@ -1,5 +1,7 @@
 """Trees with benchmarks, their cases, and what the worker's half says of one."""
 
+import os
+import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
@@ -10,6 +12,8 @@ from ci_bench.suites.contract import Computed, Context, Evidence
 from ci_bench.suites.functions.plan import Functions
 
 HEAD = "import torch\nimport ci_bench\n"
+QUICK = ("--device", "cpu", "--threads", "1", "--launches", "1")
+RUN = {"sampling": "fixed", "blocks": 2, "sample_s": 0.002, "warmup_s": 0.1, "overlap": False, "explain": "never"}
 
 
 def write(folder: Path, source: str, *, file: str = "bench.py", head: str = HEAD) -> Path:
@@ -45,3 +49,15 @@ def evidence(folder: Path, source: str, *, keep: Callable[[Computed], None] = la
 def agrees(folder: Path, source: str) -> dict[str, Check]:
     """The check `agrees` of each arm of the first case."""
     return {check.arm: check for check in evidence(folder, source).checks if check.name == "agrees"}
+
+
+def ci_bench(folder, *arguments):
+    environ = {**os.environ, "CI_BENCH_NOISE": str(folder / ".noise"), "CI_BENCH_LOCKS": str(folder / ".locks")}
+    command = [sys.executable, "-m", "ci_bench.cli", *arguments]
+    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=300, check=False)
+
+
+def commit(tree, message):
+    identity = ("-c", "user.name=test", "-c", "user.email=test@example.org")
+    for arguments in (("add", "--all"), ("commit", "--quiet", f"--message={message}")):
+        subprocess.run(["git", *identity, *arguments], cwd=tree, check=True)

@@ -8,8 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from functions_builders import write
-from test_through_the_engine import QUICK, RUN, ci_bench, commit
+from functions_builders import QUICK, RUN, ci_bench, commit, write
 
 from ci_bench.records import documents
 from ci_bench.records.comparison import Verdict

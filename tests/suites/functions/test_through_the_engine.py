@@ -1,30 +1,19 @@
 """Benchmarks measured by the commands that users give: in worker processes, in turns, gated against the commit before."""
 
 import json
-import os
 import subprocess
-import sys
 
 import pytest
 
 pytest.importorskip("torch")
 
-from functions_builders import write
+from functions_builders import QUICK, RUN, ci_bench, commit, write
 
 from ci_bench.records import documents
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.results import Outcome, Status
 
 pytestmark = pytest.mark.engine
-
-QUICK = ("--device", "cpu", "--threads", "1", "--launches", "1")
-RUN = {"sampling": "fixed", "blocks": 2, "sample_s": 0.002, "warmup_s": 0.1, "overlap": False, "explain": "never"}
-
-
-def ci_bench(folder, *arguments):
-    environ = {**os.environ, "CI_BENCH_NOISE": str(folder / ".noise"), "CI_BENCH_LOCKS": str(folder / ".locks")}
-    command = [sys.executable, "-m", "ci_bench.cli", *arguments]
-    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=300, check=False)
 
 
 def measured(tree, source, *flags, launches="1", **run):
@@ -140,12 +129,6 @@ ALONE = """
         time.sleep(pace_s)
         return x.softmax(-1)
 """
-
-
-def commit(tree, message):
-    identity = ("-c", "user.name=test", "-c", "user.email=test@example.org")
-    for arguments in (("add", "--all"), ("commit", "--quiet", f"--message={message}")):
-        subprocess.run(["git", *identity, *arguments], cwd=tree, check=True)
 
 
 @pytest.mark.alone

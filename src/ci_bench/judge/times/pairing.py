@@ -131,6 +131,7 @@ def lines_of(
         successor = _successor(key, before, after) if ground.saved else None
         metric = (head_side or base_side)[0]
         rule = rules(metric)
+        threshold = _threshold(rule, metric, asked)
         yield Line(
             case=case.id,
             suite=case.suite,
@@ -138,10 +139,10 @@ def lines_of(
             metric=metric,
             base=base_side,
             head=head_side,
-            threshold=_threshold(rule, metric, asked),
+            threshold=threshold,
             ground=ground if successor is None else replace(ground, missing_reason=f"{successor.title} took its place"),
             detail=successor is not None
-            or (ground.ended and _compiled_once(base_side, head_side, rule.threshold))
+            or (ground.ended and _compiled_once(base_side, head_side, threshold))
             or (key[0] not in owed[key[1]] and (key[0] in details or not rule.gates or _by_device(metric, base_side, head_side))),
             title=_title(rule, metric),
             least=rule.least,

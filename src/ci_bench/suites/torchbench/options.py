@@ -1,7 +1,7 @@
 """The options of `torchbench` as frozen values, with their defaults. No torch here.
 
-`Entry` is one item of the configuration: which models, in which modes. `TorchbenchOptions` are those of one
-case, as its `params` hold them.
+`TorchbenchSettings` are those of an entry of the configuration. `TorchbenchOptions` are those of
+one case, as its `params` hold them.
 """
 
 from collections.abc import Mapping
