@@ -31,7 +31,7 @@ help:
 	@echo "make clean    remove environments, caches and saved runs"
 
 bench: $(VENV)/.ready
-	$(VENV)/bin/ci-bench gate --config quickstart --baseline paired --output $(HOME_OF_RUNS)/results --comment
+	$(VENV)/bin/ci-bench gate --config quickstart --baseline paired --output $(HOME_OF_RUNS)/results --format comment
 
 test: EXTENT := -m "not thorough"
 test-rest: EXTENT := -m "thorough and not nightly"

@@ -175,7 +175,7 @@ class FirstHour:
             "--pull-request",
             "7",
         )
-        done = self._ci_bench(*named, "--reason", "checks its input now", "--author", "user", log=Step.ACCEPTED)
+        done = self._ci_bench(*named, "--reason", "checks its input now", log=Step.ACCEPTED)
         if done.returncode:
             return self._outcome(Step.ACCEPTED, done.returncode, done.stderr.strip(), began)
         judgement = self._judge_again().judgement

@@ -87,8 +87,8 @@ def cycle(folder: Path) -> None:
     gate = ("gate", "--config", folder / "ci-bench.yml", "--output", folder / "out", "--baseline", before, "--save-baseline")
     for command in (
         gate,
-        ("compare", before, results, "--config", folder / "ci-bench.yml", "--output", folder / "compared", "--comment"),
-        ("report", folder / "compared" / "comparison.json", "--full"),
+        ("compare", before, results, "--config", folder / "ci-bench.yml", "--output", folder / "compared", "--format", "comment"),
+        ("show", folder / "compared" / "comparison.json", "--format", "markdown"),
         ("convert", results, "--to", "pyperf", "--output", folder / "pyperf.json"),
         ("validate", results),
     ):

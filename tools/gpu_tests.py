@@ -29,7 +29,7 @@ LOOK_S = 1.0
 NEEDED = {"pytest": "pytest", "pytest_timeout": "pytest-timeout", "torch": "torch"}
 GATES, TRANSFORMERS = "tests/gpu/test_gates_cuda.py", "tests/gpu/test_transformers_cuda.py"
 FASTRNNS, TORCHBENCH = "tests/gpu/test_fastrnns_cuda.py", "tests/gpu/test_torchbench_cuda.py"
-COMMANDS = {"doctor": ("doctor", "--quick"), "gpu-check": ("gpu-check", "--device", "cuda:0")}
+COMMANDS = {"doctor": ("doctor", "--quick"), "gpu-check": ("doctor", "--gpu", "--device", "cuda:0")}
 """Commands of ci-bench, by tier."""
 TIERS = {
     "contract": ("tests/gpu/contract", ""),

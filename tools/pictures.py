@@ -62,7 +62,7 @@ def measure(folder: Path) -> None:
                 for number in range(CALIBRATIONS):
                     _ci_bench(repository, "calibrate", "--output", str(folder / f"calibration-{number}"))
                 _run(*git, "switch", "--quiet", "--create", "faster-backend")
-        _ci_bench(repository, "gate", "--baseline", "paired", "--base", "main", "--output", str(folder), "--comment")
+        _ci_bench(repository, "gate", "--baseline", "paired", "--base", "main", "--output", str(folder), "--format", "comment")
 
 
 def _ci_bench(repository: Path, *arguments: str) -> None:
@@ -89,7 +89,7 @@ def render(folder: Path) -> None:
 
 def _comment(browser: Any, folder: Path, scratch: Path) -> None:
     """As GitHub shows it: its own Markdown parser, and a style like its own."""
-    markdown = _run(*CI_BENCH, "report", str(folder))
+    markdown = _run(*CI_BENCH, "show", str(folder), "--format", "comment")
     body = cmarkgfm.github_flavored_markdown_to_html(markdown, options=Options.CMARK_OPT_UNSAFE)
     head = '<div class="head"><b>github-actions</b> bot commented</div>'
     path = _written(scratch / "comment.html", f"{_STYLED}{head}<div class=body>{body}</div></div>")
@@ -102,7 +102,7 @@ _STYLED = f'<!doctype html><meta charset="utf-8"><style>{STYLE}</style><div clas
 
 def _report(browser: Any, folder: Path, scratch: Path) -> None:
     """The top of the page in both themes, and the charts of the first case."""
-    html = _run(*CI_BENCH, "report", str(folder), "--format", "html")
+    html = _run(*CI_BENCH, "show", str(folder), "--format", "html")
     path = _written(scratch / "report.html", html)
     for scheme in ("light", "dark"):
         page = _open(browser, path, scheme=scheme)

@@ -28,7 +28,7 @@ def render() -> str:
         actions = dict(_children(parser))
         parts += [] if actions else ["", *_table(parser)]
         for action, inner in actions.items():
-            parts += ["", f"### {name} {action}", "", *_table(inner)]
+            parts += ["", f"### {name} {action}", "", _sentence(inner), "", *_table(inner)]
     return "\n".join(parts) + "\n"
 
 

@@ -10,8 +10,8 @@ ci-bench gate --baseline paired --base "${CI_BENCH_TARGET:-origin/main}...HEAD" 
 code=$?
 
 if [ -e "$out/comparison.json" ]; then
-  ci-bench report "$out" --output "$out/comment.md"
-  ci-bench report "$out" --format junit --output "$out/junit.xml"
-  ci-bench report "$out" --format code-quality --output "$out/code-quality.json"
+  ci-bench show "$out" --format comment --output "$out/comment.md"
+  ci-bench show "$out" --format junit --output "$out/junit.xml"
+  ci-bench show "$out" --format code-quality --output "$out/code-quality.json"
 fi
 exit "$code"

@@ -28,6 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _print_anything()
     parser = make_parser(words)
     arguments = parser.parse_args(words)
+    if arguments.completion:
+        return _complete(arguments.completion)
     if "command" not in arguments:
         parser.print_help(sys.stderr)
         return int(ExitCode.BAD_INPUT)
@@ -68,6 +70,13 @@ def _print_anything() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="replace")
+
+
+def _complete(shell: str) -> int:
+    from ci_bench.commands.completion import completion
+
+    sys.stdout.write(completion(shell))
+    return int(ExitCode.OK)
 
 
 def _act(flags: argparse.Namespace) -> int:

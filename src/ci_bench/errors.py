@@ -87,10 +87,6 @@ class NotPrepared(BadInput):
     """The prepared sides are missing, or do not match the run."""
 
 
-class PlotsMissing(BadInput):
-    """Picture files are requested, and the extra that draws them is not installed."""
-
-
 class MeasuringFailed(CiBenchError):  # noqa: N818 - errors read as sentences
     """No case could be measured, or this machine cannot run the engine at all."""
 

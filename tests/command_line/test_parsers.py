@@ -35,7 +35,7 @@ def test_a_slip_is_answered(line, message, capsys):
 
 
 def test_a_wrong_choice_is_answered(capsys):
-    code, line = said(capsys, "report", "x", "--format", "htm")
+    code, line = said(capsys, "show", "x", "--format", "htm")
     assert (code, line.endswith("; did you mean 'html'?")) == (2, True)
 
 

@@ -86,7 +86,7 @@ def fetched(hub, folder, *models, token=None, **more):
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     environ = {**kept, "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(folder / "cache")}
     environ |= {"HF_TOKEN": token} if token else {}
-    command = [sys.executable, "-m", "ci_bench.cli", "fetch-models"]
+    command = [sys.executable, "-m", "ci_bench.cli", "setup", "--models"]
     done = subprocess.run(command, cwd=folder, env=environ, check=False, timeout=120, capture_output=True, text=True)
     stored = sorted(path.name for path in folder.glob("cache/hub/models--*/snapshots/*/*"))
     return done.returncode, done.stdout + done.stderr, stored

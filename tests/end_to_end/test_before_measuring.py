@@ -122,7 +122,7 @@ def test_a_metric_that_no_suite_has_is_told_before_a_commit_is_measured(idle, ci
         git(tmp_path, "commit", "--allow-empty", "-m", message)
     config = {"schema_version": 1, "suites": {"training_loss": [{"name": "one"}]}}
     (tmp_path / "own.yml").write_text(json.dumps(config))
-    code, _, said = ci_bench("bisect", "HEAD~1", "HEAD", "--config", "own.yml", "--metric", "step_tme")
+    code, _, said = ci_bench("history", "bisect", "HEAD~1", "HEAD", "--config", "own.yml", "--metric", "step_tme")
     assert (code, "did you mean 'step_time'?" in said) == (ExitCode.BAD_INPUT, True)
 
 

@@ -1,4 +1,4 @@
-"""`ci-bench bisect` and `history check --confirm` on real commits of a repository made here, measured by the suite `command`."""
+"""`ci-bench history bisect` and `history check --confirm` on real commits of a repository made here, measured by the suite `command`."""
 
 import os
 
@@ -49,7 +49,7 @@ def history(tmp_path, monkeypatch):
 
 
 def bisect(capsys, tmp_path, *arguments):
-    code = cli.main(["bisect", *arguments, "--output", str(tmp_path / "out")])
+    code = cli.main(["history", "bisect", *arguments, "--output", str(tmp_path / "out")])
     told = capsys.readouterr()
     return code, told.out, told.err
 

@@ -121,7 +121,7 @@ def test_every_faulty_document_is_named_among_valid_ones(ci_bench) -> None:
 )
 def test_comparing_exits_by_the_policy_and_writes_what_it_found(ci_bench, tmp_path, change, code, word) -> None:
     base, head = _results(tmp_path / "base.json"), _results(tmp_path / "head.json", **change)
-    found, out, _ = ci_bench("compare", base, head, "--output", tmp_path / "out", "--comment")
+    found, out, _ = ci_bench("compare", base, head, "--output", tmp_path / "out", "--format", "comment")
     assert found == code
     assert word in out.lower()
     comparison = documents.read_comparison(tmp_path / "out" / "comparison.json")
@@ -157,13 +157,13 @@ def test_a_broken_side_is_refused_and_nothing_is_written(ci_bench, tmp_path, how
 @pytest.mark.parametrize("full", [True, False])
 @pytest.mark.parametrize("document", ["results.json", "comparison.json"])
 def test_a_report_is_made_of_either_document(ci_bench, document, full) -> None:
-    code, out, _ = ci_bench("report", EXAMPLES / "valid" / document, *(["--full"] if full else []))
+    code, out, _ = ci_bench("show", EXAMPLES / "valid" / document, "--format", "markdown" if full else "comment")
     assert (code, "ci-bench" in out) == (0, True)
 
 
 def test_a_report_of_something_else_is_refused(ci_bench, tmp_path) -> None:
     (tmp_path / "other.json").write_text('{"kind": "other"}')
-    assert ci_bench("report", tmp_path / "other.json")[0] == 2
+    assert ci_bench("show", tmp_path / "other.json", "--format", "comment")[0] == 2
 
 
 # ---- commands that measure
@@ -186,7 +186,7 @@ def test_a_gate_from_its_first_run_to_a_regression(ci_bench, plugin, configure, 
     assert kept != first
 
     monkeypatch.setenv("FAKE_STEP_S", "0.012")
-    code, out, err = ci_bench(*gate, "--comment")
+    code, out, err = ci_bench(*gate, "--format", "comment")
     assert (code, "the policy is not met, so the baseline is unchanged" in err) == (1, True), out
     judgement = documents.read_comparison(tmp_path / "out" / "comparison.json").judgement
     assert {finding.rule for finding in judgement.findings if finding.severity == "fail"} == {"regressed"}
@@ -199,7 +199,7 @@ def test_a_lost_case_is_no_pass(ci_bench, plugin, configure, tmp_path) -> None:
     gate = ("gate", "--baseline", tmp_path / "baseline", "--save-baseline", "--output", tmp_path / "out")
     assert ci_bench(*gate)[0] == 0
     configure({"name": "one"}, launches=1)
-    code, out, _ = ci_bench(*gate, "--comment")
+    code, out, _ = ci_bench(*gate, "--format", "comment")
     assert (code, "fake/two" in out) == (1, True)
     findings = documents.read_comparison(tmp_path / "out" / "comparison.json").judgement.findings
     assert ("case_removed", "fake/two") in {(finding.rule, finding.case) for finding in findings}
@@ -216,7 +216,7 @@ def test_a_lost_case_is_no_pass(ci_bench, plugin, configure, tmp_path) -> None:
 )
 def test_what_failed_decides_the_exit_code(ci_bench, plugin, configure, tmp_path, entries, code) -> None:  # noqa: PLR0917 - by name
     configure(*entries, launches=1)
-    found, out, _ = ci_bench("gate", "--output", tmp_path / "out", "--comment")
+    found, out, _ = ci_bench("gate", "--output", tmp_path / "out", "--format", "comment")
     assert found == code, out
     row = documents.read_results(tmp_path / "out" / "results.json").cases[-1]
     assert row.failure.reason.split("\n")[0][:30] in out
@@ -351,7 +351,7 @@ def test_a_token_in_the_environment_reaches_no_worker_and_no_file(ci_bench, plug
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-@pytest.mark.parametrize("flags", [[], ["--comment"]])
+@pytest.mark.parametrize("flags", [[], ["--format", "comment"]])
 def test_a_terminal_that_lacks_a_sign_still_shows_the_verdict(tmp_path, encoding, flags) -> None:
     path = tmp_path / "one.json"
     path.write_text(json.dumps({"results": [{"command": "sört", "mean": 1.0, "times": [1.0]}]}))

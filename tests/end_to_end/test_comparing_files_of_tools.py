@@ -203,7 +203,7 @@ def test_what_cannot_be_read_as_two_sides_is_said(ci_bench, tmp_path, arguments,
 def test_names_are_those_that_the_tool_gave(ci_bench, tmp_path) -> None:
     (base,) = write(tmp_path / "base", "pytest-codspeed", factor=1.0, seeds=range(1))
     (head,) = write(tmp_path / "head", "pytest-codspeed", factor=4.0, seeds=range(1, 2))
-    _, comment, _ = ci_bench("compare", base, head, "--comment")
+    _, comment, _ = ci_bench("compare", base, head, "--format", "comment")
     assert f"`{SLOWED}`" in comment
     assert "digest=" not in comment
     _, page, _ = ci_bench("compare", base, head, "-o", tmp_path / "out")

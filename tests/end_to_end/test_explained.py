@@ -84,7 +84,7 @@ def test_the_slow_line_is_named_under_the_finding_with_the_command_that_looks_fo
     assert cause.attributed > 0.8
     (line,) = [line for line in report.splitlines() if "- slower in:" in line]
     assert re.match(r"  - slower in: `aten::copy_` and \d more, new \(\+", line)
-    command = f"ci-bench bisect {git(tree, 'rev-parse', 'HEAD~1')[:12]} {git(tree, 'rev-parse', 'HEAD')[:12]}"
+    command = f"ci-bench history bisect {git(tree, 'rev-parse', 'HEAD~1')[:12]} {git(tree, 'rev-parse', 'HEAD')[:12]}"
     assert (command in report) == (case.verdict is Verdict.REGRESSED), "what is only suspected is not looked for"
     assert list((tree / "out" / "files").rglob("trace-attention.json.gz"))
     assert list((tree / "out" / "base" / "files").rglob("trace-attention.json.gz"))

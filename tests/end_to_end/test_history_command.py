@@ -193,7 +193,7 @@ def test_the_issue_is_opened_updated_and_closed(run, store, tmp_path, github):
     assert (code, "issue: done: opened issue" in err) == (1, True)
     (issue,) = github.state.issues.values()
     assert "step_time" in issue["body"]
-    assert "ci-bench bisect" in issue["body"]
+    assert "ci-bench history bisect" in issue["body"]
     run("add", *(results(tmp_path / "runs", number) for number in range(40, 46)))
     code, _, err = run("check", "--issue")
     assert (code, issue["state"]) == (0, "closed")

@@ -51,14 +51,14 @@ def test_a_page_that_cannot_be_made_does_not_take_the_verdict_away(ci_bench, com
 
 
 def test_a_page_of_a_folder_finds_the_samples_beside_the_comparison(ci_bench, compared: Path) -> None:
-    code, out, _ = ci_bench("report", compared, "--format", "html")
+    code, out, _ = ci_bench("show", compared, "--format", "html")
     assert (code, out) == (0, (compared / "report.html").read_text())
 
 
 def test_without_the_documents_a_page_has_medians(ci_bench, compared: Path) -> None:
     (compared / "results.json").unlink()
     (compared / "base" / "results.json").unlink()
-    code, out, _ = ci_bench("report", compared / "comparison.json", "--format", "html")
+    code, out, _ = ci_bench("show", compared / "comparison.json", "--format", "html")
     assert code == 0
     assert unpacked(out)["cases"][0]["samples"] == []
 
@@ -66,30 +66,30 @@ def test_without_the_documents_a_page_has_medians(ci_bench, compared: Path) -> N
 def test_documents_of_another_run_are_not_shown_as_this_one(ci_bench, compared: Path, tmp_path: Path) -> None:
     example = documents.read_results(RESULTS)
     documents.write(replace(example, run=replace(example.run, id="another")), compared / "results.json")
-    code, out, err = ci_bench("report", compared, "--format", "html")
+    code, out, err = ci_bench("show", compared, "--format", "html")
     assert (code, "belongs to another run" in err) == (0, True)
     assert {one["label"].split(" · ")[0] for chart in unpacked(out)["cases"][0]["samples"] for one in chart["series"]} <= {"base"}
-    assert ci_bench("report", compared, "--format", "html", "--head", compared / "results.json")[0] == 2
+    assert ci_bench("show", compared, "--format", "html", "--head", compared / "results.json")[0] == 2
 
 
 def test_pictures_go_into_a_folder(ci_bench, compared: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    code, _, err = ci_bench("report", compared, "--format", "png", "--output", tmp_path / "pictures")
+    code, _, err = ci_bench("show", compared, "--format", "png", "--output", tmp_path / "pictures")
     made = sorted((tmp_path / "pictures").iterdir())
     assert (code, f"wrote {len(made)} pictures" in err) == (0, True)
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in made)
-    assert ci_bench("report", compared, "--format", "svg")[0] == 2
+    assert ci_bench("show", compared, "--format", "svg")[0] == 2
 
 
 def test_without_matplotlib_pictures_say_what_to_install(ci_bench, compared: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    code, _, err = ci_bench("report", compared, "--format", "png", "--output", tmp_path / "pictures")
+    code, _, err = ci_bench("show", compared, "--format", "png", "--output", tmp_path / "pictures")
     assert (code, 'pip install "ci-bench[plots]"' in err) == (2, True)
     assert not (tmp_path / "pictures").exists()
 
 
 def test_a_badge_is_json_for_shields(ci_bench, compared: Path) -> None:
-    code, out, _ = ci_bench("report", compared, "--format", "badge", "--output", compared / "badge.json")
+    code, out, _ = ci_bench("show", compared, "--format", "badge", "--output", compared / "badge.json")
     made = json.loads((compared / "badge.json").read_text())
     assert (code, out, made["schemaVersion"], made["label"]) == (0, "", 1, "ci-bench")
 

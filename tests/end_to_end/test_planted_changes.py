@@ -99,7 +99,7 @@ def judged(folder: Path, change: Change, policy: Mapping[str, Any] | None = None
         documents.write(replace(whole, cases=cases), alone / side)
     config = configure(alone, {"training_loss": [change.entry()]}, policy=policy, launches=1)
     sides = alone / "base" / "results.json", alone / "results.json"
-    done = ci_bench(folder, "compare", *sides, "--config", config, "--comment", "--output", alone / "told")
+    done = ci_bench(folder, "compare", *sides, "--config", config, "--format", "comment", "--output", alone / "told")
     return told(done, alone / "told")
 
 
@@ -199,7 +199,7 @@ def gate(folder: Path, base: str, **run: object) -> Told:
     command = [sys.executable, "bench.py", "{output}"]
     configure(folder, {"command": [{"name": "speed", "command": command, "format": "pytest-benchmark"}]}, **run)
     out = folder.parent / f"{base}-{run['launches']}"
-    return told(ci_bench(folder, "gate", "--base", base, "--comment", "--output", out), out)
+    return told(ci_bench(folder, "gate", "--base", base, "--format", "comment", "--output", out), out)
 
 
 def test_benchmarks_that_are_slower_are_suspected_after_one_launch(benchmarks) -> None:

@@ -59,7 +59,7 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
         (tmp_path / "ci-bench.yml").write_text(
             yaml.safe_dump({"schema_version": 1, "run": how, "suites": {"training_loss": [options]}, "policy": policy})
         )
-        code = cli.main(["--verbose", "gate", "--output", "out", "--comment"])
+        code = cli.main(["--verbose", "gate", "--output", "out", "--format", "comment"])
         told = capfd.readouterr()
         files = [tmp_path / "out" / name for name in ("results.json", "comparison.json", "report.md")]
         assert TOKEN not in told.out + told.err + "".join(file.read_text() for file in files)

@@ -31,15 +31,15 @@ COMMANDS = {
     "list": (["list", "--config", "quickstart"], 0, "training_loss/reviews"),
     "init": (["init"], 0, "Each pull request measures"),
     "validate": (["validate", RESULTS, str(EXAMPLES / "valid" / "config.yml")], 0, "a valid results document"),
-    "report of results": (["report", RESULTS], 0, "ci-bench"),
-    "report of a comparison": (["report", "--full", str(EXAMPLES / "valid" / "comparison.json")], 0, "ci-bench"),
+    "report of results": (["show", RESULTS, "--format", "comment"], 0, "ci-bench"),
+    "report of a comparison": (["show", str(EXAMPLES / "valid" / "comparison.json"), "--format", "markdown"], 0, "ci-bench"),
     "compare": (["compare", RESULTS, RESULTS, "--output", "out"], None, "training_loss/reviews"),
-    "report as a page": (["report", RESULTS, "--format", "html"], 0, "<!doctype html>"),
-    "report as a badge": (["report", RESULTS, "--format", "badge"], 0, '"schemaVersion": 1'),
+    "report as a page": (["show", RESULTS, "--format", "html"], 0, "<!doctype html>"),
+    "report as a badge": (["show", RESULTS, "--format", "badge"], 0, '"schemaVersion": 1'),
     "show": (["show", RESULTS], 0, "training_loss/reviews"),
     "compare files of another tool": (["compare", HYPERFINE, HYPERFINE], None, "count to 10"),
-    "compare for a program": (["compare", RESULTS, RESULTS, "--json"], None, '"kind": "decision"'),
-    "compare for a comment": (["compare", RESULTS, RESULTS, "--comment"], None, "training_loss/reviews"),
+    "compare for a program": (["compare", RESULTS, RESULTS, "--format", "json"], None, '"kind": "decision"'),
+    "compare for a comment": (["compare", RESULTS, RESULTS, "--format", "comment"], None, "training_loss/reviews"),
 }
 """Arguments, exit code (`None`: whatever the example is judged to be, but judged), and a word of the output."""
 PYTHONS = [

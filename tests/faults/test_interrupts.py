@@ -29,5 +29,5 @@ def test_an_interrupt_at_any_moment_loses_nothing(place, capsys, number, moment_
     assert [row.case.name for row in results.cases] == [case["name"] for case in INTERRUPTED_CASES]
     assert not list(place.output.glob("*.tmp"))
     capsys.readouterr()
-    assert cli.main(["report", str(place.output / "results.json")]) == 0
+    assert cli.main(["show", str(place.output / "results.json"), "--format", "comment"]) == 0
     assert "did not come to its end" in capsys.readouterr().out

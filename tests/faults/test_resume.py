@@ -75,7 +75,7 @@ def test_resume_of_nothing_starts_run(place):
 
 def test_resumed_gate_is_judged(place):
     interrupted(place)
-    code, out, err = place.run("gate", "--resume", "--output", place.output, "--comment")
+    code, out, err = place.run("gate", "--resume", "--output", place.output, "--format", "comment")
     assert (code, read(place).run.state) == (0, RunState.COMPLETE), out + err
     assert (place.output / "report.md").exists()
 

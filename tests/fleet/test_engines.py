@@ -208,7 +208,7 @@ def test_what_goes_to_a_node_of_ray_lies_in_the_leases_folder_where_its_command_
     ("more", "words"), [((), "pass both sides"), (("--sources", "f", "--commit", "main"), "a full commit id")]
 )
 def test_a_lease_without_sides_or_of_a_name_is_refused(more, words, capsys):
-    code = main(["lease", "--lease", "whole/1/1", *more])
+    code = main(["fleet", "lease", "--lease", "whole/1/1", *more])
     assert code in {ExitCode.BAD_INPUT, ExitCode.MEASURING_FAILED}
     assert words in capsys.readouterr().err
 

@@ -312,35 +312,35 @@ class TestCommand:
             pair(name, seed=seed, slot=name, launches=5, slower={(1, "step_time", None): 1.2}) for seed, name in enumerate("ab")
         ]
         folders = [write(one, tmp_path / one.name) for one in runs]
-        words = ["merge", *folders, "--output", "out", "--noise", "noise"]
+        words = ["fleet", "merge", *folders, "--output", "out", "--noise", "noise"]
         assert main(words) == 1
         assert "2 run(s) on 2 identical devices" in capsys.readouterr().err
         merged = documents.read_results(tmp_path / "out" / "results.json")
         assert merged == merge(runs).head
         assert "Measured on 2 identical devices" in (tmp_path / "out" / "report.md").read_text()
         first = (tmp_path / "out" / "results.json").read_bytes()
-        assert main(["merge", "out", *reversed(folders), "--output", "twice", "--noise", "noise"]) == 1
+        assert main(["fleet", "merge", "out", *reversed(folders), "--output", "twice", "--noise", "noise"]) == 1
         assert (tmp_path / "twice" / "results.json").read_bytes() == first
 
     def test_a_run_that_was_cut_off_needs_its_note(self, tmp_path, capsys):
         one = pair("a")
         cut = replace(one.head.run, state=RunState.PARTIAL)
         folder = write(_both(one, run=cut), tmp_path / "a")
-        assert main(["merge", folder, "--output", str(tmp_path / "out")]) == 2
+        assert main(["fleet", "merge", folder, "--output", str(tmp_path / "out")]) == 2
         assert "its progress.json is missing" in capsys.readouterr().err
 
     def test_a_runs_own_folder_is_not_overwritten(self, tmp_path, capsys):
         folder = write(pair("a"), tmp_path / "a")
-        assert main(["merge", folder, "--output", folder]) == 2
+        assert main(["fleet", "merge", folder, "--output", folder]) == 2
         assert "this is the folder of a merged run" in capsys.readouterr().err
 
     def test_a_document_that_is_not_sound_is_refused(self, tmp_path, capsys):
         merged = merge([pair(name, seed=seed, slot=name) for seed, name in enumerate("ab")])
         lying = replace(merged.head, parts=merged.head.parts[:1])
         folder = write(replace(merged, head=lying), tmp_path / "a")
-        assert main(["merge", folder, "--output", str(tmp_path / "out")]) == 2
+        assert main(["fleet", "merge", folder, "--output", str(tmp_path / "out")]) == 2
         assert "names a part that is not one of the 1" in capsys.readouterr().err
         untold = replace(merged.head, cases=tuple(replace(row, origins=()) for row in merged.head.cases))
         folder = write(replace(merged, head=untold), tmp_path / "b")
-        assert main(["merge", folder, "--output", str(tmp_path / "out")]) == 2
+        assert main(["fleet", "merge", folder, "--output", str(tmp_path / "out")]) == 2
         assert "does not say where launch 0 comes from" in capsys.readouterr().err

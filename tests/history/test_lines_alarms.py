@@ -93,7 +93,7 @@ def test_the_policy_says_how_grave_it_is():
 def test_the_issue_says_range_command_and_last_word():
     alarms = alarms_of(lines(whole(STEPPED)), Policy())
     body = issue_text(alarms, page_url="https://example.org/trend", run_url="https://github.com/o/r/actions/runs/1")
-    assert f"ci-bench bisect {commit(49)} {commit(50)} --case 'fake/one' --metric step_time" in body
+    assert f"ci-bench history bisect {commit(49)} {commit(50)} --filter 'fake/one' --metric step_time" in body
     assert "https://github.com/o/r/actions/runs/49" in body
     assert issue_title(alarms).startswith("Trend: fake/one step time (eager): 4.9 % slower")
     assert "has recovered" in issue_text(())

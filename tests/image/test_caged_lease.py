@@ -231,7 +231,7 @@ def lease(tmp_path, monkeypatch):
         out = tmp_path / "out"
         named = ("--sources", str(sources.file), "--sha256", sources.sha256, "--commit", sources.commit)
         which = ("--lease", "r/7/1", "--output", str(out), "--device", "cpu", "--filter", "command/work")
-        return main(["lease", *named, *which, "--image", image]), read_pair(out)
+        return main(["fleet", "lease", *named, *which, "--image", image]), read_pair(out)
 
     return measure
 

@@ -167,8 +167,10 @@ def test_what_it_measured_is_read_and_compared_in_it(image: Image, measured):
     results, _ = measured
     read_only = ("-v", f"{results}:/results:ro")
     assert "a valid results document" in docker_run(image, "validate", "/results/results.json", options=read_only).stdout
-    assert "mine" in docker_run(image, "report", "/results/results.json", options=read_only).stdout
-    compared = docker_run(image, "compare", "/results/results.json", "/results/results.json", "--comment", options=read_only)
+    assert "mine" in docker_run(image, "show", "/results/results.json", "--format", "comment", options=read_only).stdout
+    compared = docker_run(
+        image, "compare", "/results/results.json", "/results/results.json", "--format", "comment", options=read_only
+    )
     assert "ci-bench" in compared.stdout
 
 

@@ -137,7 +137,7 @@ def test_a_profile_that_does_not_show_the_change_says_so(change, says) -> None:
 def test_the_finding_has_the_command_that_looks_for_the_commit() -> None:
     value = explained()
     commits = [side.source.commit[:12] for side in (value.base, value.head)]
-    command = f"ci-bench bisect {' '.join(commits)} --case '{REVIEWS}' --metric step_time"
+    command = f"ci-bench history bisect {' '.join(commits)} --filter '{REVIEWS}' --metric step_time"
     assert bisect_command(value, value.cases[0]) == command
     assert f"  - find the commit: `{command}`" in render_comment(value)
     dirty = replace(value, head=replace(value.head, source=replace(value.head.source, dirty=True)))

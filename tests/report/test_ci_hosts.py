@@ -162,6 +162,6 @@ def test_findings_lie_at_their_cause(place, found) -> None:
 @pytest.mark.parametrize(("form", "start"), [("junit", "<?xml"), ("code-quality", "[\n")])
 def test_the_command_writes_them(tmp_path, capsys, form, start) -> None:
     documents.write(compared("regressed"), tmp_path / "comparison.json")
-    assert main(["report", str(tmp_path), "--format", form, "--output", str(tmp_path / "made")]) == 0
+    assert main(["show", str(tmp_path), "--format", form, "--output", str(tmp_path / "made")]) == 0
     assert (tmp_path / "made").read_text().startswith(start)
     assert "wrote" in capsys.readouterr().err

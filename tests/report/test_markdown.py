@@ -146,7 +146,7 @@ def test_a_report_of_many_rows_has_the_worst_of_each_table_and_says_how_to_get_t
     assert whole == render_report(value, room=None)
     assert faults(cut) == []
     rows = {
-        part: re.search(rf"… and ([0-9]+) more {part}: `ci-bench report comparison.json --full`", cut)
+        part: re.search(rf"… and ([0-9]+) more {part}: `ci-bench show comparison.json --format markdown`", cut)
         for part in ("metrics", "commands")
     }
     left = {part: int(found[1]) for part, found in rows.items() if found}

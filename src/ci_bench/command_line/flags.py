@@ -3,11 +3,15 @@
 import argparse
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from ci_bench import __version__
 from ci_bench.command_line.parsers import Parser, duration, list_commands, names_of_machines, not_counted, share
 
 DEFAULT_OUTPUT = Path("ci-bench-results")
+FORMS = ("terminal", "comment", "markdown", "html", "json", "junit", "code-quality", "badge", "time")
+"""Forms of a verdict."""
+SHELLS = ("bash", "zsh", "fish")
 
 
 def make_parser(words: Container[str] | None = None) -> argparse.ArgumentParser:
@@ -24,6 +28,8 @@ def make_parser(words: Container[str] | None = None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"ci-bench {__version__}")
     parser.add_argument("-v", "--verbose", action="store_true", help="log what is done")
+    script = 'print a script for tab completion, for the start file of bash, zsh or fish: eval "$(ci-bench --completion bash)"'
+    parser.add_argument("--completion", choices=SHELLS, help=script)
     summaries = {name: summary for name, (summary, _) in GRAMMAR.items()}
     listed = list_commands(summaries) if words is None or not any(name in words for name in GRAMMAR) else None
     subparsers = parser.add_subparsers(
@@ -45,7 +51,6 @@ def _init(parser: argparse.ArgumentParser) -> None:
 def _run(parser: argparse.ArgumentParser) -> None:
     _benchmarks(parser)
     _measuring(parser)
-    parser.add_argument("--report", action="store_true", help="also write report.html, with charts")
     _resume(parser)
     _save_outputs(parser)
 
@@ -76,10 +81,9 @@ def _gate(parser: argparse.ArgumentParser) -> None:
     _noise(parser)
     learn = "learn this machine's noise from the first launches, and keep it with the calibrations; only for trusted code"
     parser.add_argument("--learn", action="store_true", help=learn)
-    _json(parser)
+    _view(parser)
     save = "keep this run at --baseline for the next one, if the policy is met"
     parser.add_argument("--save-baseline", action="store_true", help=save)
-    _comment(parser)
 
 
 def _fleet(parser: argparse.ArgumentParser) -> None:
@@ -88,12 +92,8 @@ def _fleet(parser: argparse.ArgumentParser) -> None:
         "local:cuda:0,cuda:1, ray (a cluster for this run), ray:ADDRESS, slurm, slurm:partition=gpu,constraint=h100"
     )
     parser.add_argument("--fleet", metavar="ENGINE", help=how)
-    parser.add_argument("--attempts", type=int, default=3, metavar="N", help="maximum attempts per lease")
     spent = "total slot time of all leases, in seconds; no lease starts that is expected to exceed it"
     parser.add_argument("--gpu-seconds", type=float, metavar="S", help=spent)
-    cost = "the same limit as an amount of money, by --price"
-    parser.add_argument("--max-cost", type=float, metavar="AMOUNT", help=cost)
-    parser.add_argument("--price", type=float, metavar="AMOUNT", help="cost of one slot-hour")
     _image(parser)
     needs = "a label that a slot must have (repeatable)"
     parser.add_argument("--needs", action="append", default=[], metavar="NAME=VALUE", help=needs)
@@ -106,26 +106,51 @@ def _image(parser: argparse.ArgumentParser) -> None:
 
 def _slots(parser: argparse.ArgumentParser) -> None:
     """The actions of `ci-bench fleet`, each with its own flags."""
-    actions = parser.add_subparsers(title="actions", required=True, dest="action", metavar="ACTION")
+    actions = _actions(parser)
     engine = "local:cuda:0,cuda:1, ray:ADDRESS, slurm:partition=gpu, as --fleet of gate"
-    status = actions.add_parser("status", help="list the available slots with their labels; measures nothing")
+    status = actions.add("status", "list the available slots with their labels; measures nothing")
     status.add_argument("fleet", metavar="ENGINE", help=engine)
     _device(status)
-    drain = actions.add_parser("drain", help="stop a running fleet gate from starting further leases, on all slots or some")
-    drain.add_argument(
-        "slot", nargs="*", metavar="SLOT", help="a slot, or a node with all its slots (default: all slots of the gate)"
-    )
-    drain.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder of the gate's documents")
-    test = actions.add_parser("test", help="measure one case on every slot; fails unless all can, and are identical machines")
+    drains = "stop a running fleet gate from starting further leases, on all slots or some"
+    drain = actions.add("drain", drains)
+    slot = "a slot, or a node with all its slots (default: all slots of the gate)"
+    drain.add_argument("slot", nargs="*", metavar="SLOT", help=slot)
+    _output(drain, "folder of the gate's documents")
+    tests = "measure one case on every slot; fails unless all can, and are identical machines"
+    test = actions.add("test", tests)
     test.add_argument("fleet", metavar="ENGINE", help=engine)
     _config(test)
     _filter(test)
-    test.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder for fleet-trial")
+    _output(test, "folder for fleet-trial")
     _device(test)
-    _stages(test)
     _base(test)
     _sides(test)
     _image(test)
+    merges = "merge several runs of one plan, from any machines, into one document pair and one verdict"
+    actions.add_command("fleet merge", merges, _merge)
+    leases = "measure one lease: one launch of some cases, both sides (a fleet starts this)"
+    actions.add_command("fleet lease", leases, _lease)
+
+
+def _actions(parser: argparse.ArgumentParser) -> "_Actions":
+    return _Actions(parser.add_subparsers(title="actions", required=True, dest="action", metavar="ACTION"))
+
+
+class _Actions(NamedTuple):
+    """The actions of a command."""
+
+    parsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+    def add(self, name: str, summary: str) -> argparse.ArgumentParser:
+        """Add an action of the command's own module."""
+        sentence = summary[0].upper() + summary[1:] + "."
+        return self.parsers.add_parser(name, help=summary, description=sentence)
+
+    def add_command(self, name: str, summary: str, add_flags: Callable[[argparse.ArgumentParser], None]) -> None:
+        """Add an action that is a command with a module of its own, as `fleet merge`."""
+        parser = self.add(name.partition(" ")[2], summary)
+        add_flags(parser)
+        parser.set_defaults(command=name)
 
 
 def _lease(parser: argparse.ArgumentParser) -> None:
@@ -133,10 +158,14 @@ def _lease(parser: argparse.ArgumentParser) -> None:
     _measuring(parser)
     _base(parser)
     _sides(parser)
-    parser.add_argument("--lease", required=True, metavar="RUN/NUMBER/ATTEMPT", help="run, lease number and attempt")
-    parser.add_argument("--sources", type=Path, metavar="FILE", help="without --prepared: both sides as a git bundle")
-    parser.add_argument("--sha256", default="", metavar="HEX", help="SHA-256 of the --sources file")
-    parser.add_argument("--commit", default="", metavar="ID", help="the commit in --sources that names both sides")
+    numbers = "run, lease number and attempt"
+    parser.add_argument("--lease", required=True, metavar="RUN/NUMBER/ATTEMPT", help=numbers)
+    sources = "without --prepared: both sides as a git bundle"
+    parser.add_argument("--sources", type=Path, metavar="FILE", help=sources)
+    digest = "SHA-256 of the --sources file"
+    parser.add_argument("--sha256", default="", metavar="HEX", help=digest)
+    commit = "the commit in --sources that names both sides"
+    parser.add_argument("--commit", default="", metavar="ID", help=commit)
     _image(parser)
 
 
@@ -145,21 +174,24 @@ def _sides(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prepared", type=Path, metavar="DIR", help=prepared)
 
 
-def _json(parser: argparse.ArgumentParser) -> None:
-    how = "print only one JSON document on stdout: keep or discard, with the reasons"
-    parser.add_argument("--json", action="store_true", dest="as_json", help=how)
+def _view(parser: argparse.ArgumentParser) -> None:
+    shown = (
+        "what to print: terminal, a summary; comment, that of the pull request; json, the decision"
+        " for a program (default: terminal)"
+    )
+    kinds = ("terminal", "comment", "json")
+    parser.add_argument("--format", choices=kinds, default="terminal", help=shown)
 
 
 def _setup(parser: argparse.ArgumentParser) -> None:
     _config(parser)
     _base(parser)
+    kinds = parser.add_mutually_exclusive_group(required=True)
     prepared = "folder for both sides; do not move its contents before they are measured"
-    parser.add_argument("--prepared", type=Path, required=True, metavar="DIR", help=prepared)
-    parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder for the documents")
-
-
-def _fetch_models(parser: argparse.ArgumentParser) -> None:
-    _config(parser)
+    kinds.add_argument("--prepared", type=Path, metavar="DIR", help=prepared)
+    models = "fetch instead the configuration's models from the Hugging Face hub, with HF_TOKEN"
+    kinds.add_argument("--models", dest="command", action="store_const", const="setup --models", help=models)
+    _output(parser, "folder for the logs")
 
 
 def _compare(parser: argparse.ArgumentParser) -> None:
@@ -176,8 +208,7 @@ def _compare(parser: argparse.ArgumentParser) -> None:
     _noise(parser)
     written = "also write comparison.json, report.md and report.html here"
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help=written)
-    _json(parser)
-    _comment(parser)
+    _view(parser)
 
 
 def _merge(parser: argparse.ArgumentParser) -> None:
@@ -187,39 +218,25 @@ def _merge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help=written)
     _config(parser)
     _noise(parser)
-    _json(parser)
-    _comment(parser)
-
-
-def _report(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("document", type=Path, help="comparison.json, results.json, or the folder of a run")
-    parser.add_argument("--full", action="store_true", help="the whole report, not cut to a comment's size")
-    forms = (
-        "markdown; html: one page with charts; svg, png: a picture of each chart; badge: JSON for a shields.io endpoint; "
-        "junit, code-quality: for CI hosts (GitLab, Jenkins)"
-    )
-    kinds = ("markdown", "html", "svg", "png", "badge", "junit", "code-quality")
-    parser.add_argument("--format", choices=kinds, default="markdown", help=forms)
-    output = "the file, or the folder of the pictures (default: stdout)"
-    parser.add_argument("-o", "--output", type=Path, metavar="PATH", help=output)
-    raw = "results.json of the {} side, for its samples (default: the one next to the comparison)"
-    parser.add_argument("--head", type=Path, metavar="PATH", help=raw.format("head"))
-    parser.add_argument("--base", type=Path, metavar="PATH", help=raw.format("base"))
+    _view(parser)
 
 
 def _show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("document", type=Path, help="comparison.json, results.json, the folder of a run, or a training's log")
+    shown = "comparison.json, results.json, the folder of a run, or a training's log"
+    parser.add_argument("document", type=Path, help=shown)
     parser.add_argument("logs", type=Path, nargs="*", metavar="LOG", help="more logs")
-    parser.add_argument("--time", action="store_true", help="print how the run spent its time instead, with the share of samples")
+    forms = (
+        "terminal, a summary; comment, that of the pull request; markdown, the whole report; html,"
+        " one page with charts; json, the decision for a program; junit and code-quality, for CI"
+        " hosts (GitLab, Jenkins); badge, JSON for a shields.io endpoint; time, how the run spent"
+        " its time (default: terminal)"
+    )
+    parser.add_argument("--format", choices=FORMS, default="terminal", help=forms)
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: stdout")
 
 
 def _validate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", type=Path, nargs="+", help="ci-bench.yml, results.json, comparison.json")
-
-
-def _completion(parser: argparse.ArgumentParser) -> None:
-    read = 'your shell, which reads the script in its start file: eval "$(ci-bench completion bash)"; fish: … | source'
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help=read)
 
 
 def _accept(parser: argparse.ArgumentParser) -> None:
@@ -234,7 +251,6 @@ def _accept(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bound", required=True, metavar="SIZE", help=how_far)
     parser.add_argument("--reason", required=True, metavar="TEXT", help="why the change is intended")
     parser.add_argument("--pull-request", required=True, type=int, metavar="N", help="the only pull request that it counts for")
-    parser.add_argument("--author", metavar="NAME", help="who proposes it (default: git's user.name)")
     parser.add_argument("--expires", metavar="DATE", help="the last day that it counts, as 2030-01-31 (default: in 30 days)")
 
 
@@ -348,22 +364,25 @@ def _workflow(parser: argparse.ArgumentParser, *, patience_s: float) -> None:
     parser.add_argument("--patience", dest="patience_s", type=float, default=patience_s, metavar="S", help=waiting)
 
 
-def _selftest(parser: argparse.ArgumentParser) -> None:
-    output = DEFAULT_OUTPUT / "selftest"
-    parser.add_argument("-o", "--output", type=Path, default=output, metavar="DIR", help="folder for the documents")
-    _device(parser)
-
-
 def _doctor(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--quick", action="store_true", help="do not measure how noisy the machine is (about twenty seconds)")
-
-
-def _gpu_check(parser: argparse.ArgumentParser) -> None:
-    output = DEFAULT_OUTPUT / "gpu-check.json"
-    parser.add_argument("-o", "--output", type=Path, default=output, metavar="FILE", help="file for the document")
-    only = "run only this section; repeatable"
+    """Three examinations: of the machine, of its GPU, and of a gate on it."""
+    kinds = parser.add_mutually_exclusive_group()
+    noise = "do not measure how noisy the machine is (about twenty seconds)"
+    kinds.add_argument("--quick", action="store_true", help=noise)
+    card = "check instead that this GPU can be measured reliably, in up to ten minutes"
+    kinds.add_argument("--gpu", dest="command", action="store_const", const="doctor --gpu", help=card)
+    faults = (
+        "gate instead an example pull request with injected faults, in about a minute, and fail unless"
+        " each is found and a case without one passes"
+    )
+    kinds.add_argument("--selftest", dest="command", action="store_const", const="doctor --selftest", help=faults)
+    only = "with --gpu: run only this section; repeatable"
     parser.add_argument("--only", action="append", default=[], metavar="SECTION", help=only)
-    parser.add_argument("--device", default="cuda", metavar="DEVICE", help="cuda or cuda:N (default: the first GPU)")
+    unless = argparse.SUPPRESS
+    device = "with --gpu or --selftest: auto, cpu, cuda or cuda:N (default: the first GPU)"
+    parser.add_argument("--device", default=unless, metavar="DEVICE", help=device)
+    folder = "with --gpu or --selftest: folder for the documents (default: ci-bench-results)"
+    parser.add_argument("-o", "--output", default=unless, type=Path, metavar="DIR", help=folder)
 
 
 STORE = Path("ci-bench-history")
@@ -371,55 +390,50 @@ STORE = Path("ci-bench-history")
 
 def _history(parser: argparse.ArgumentParser) -> None:
     """The actions of `ci-bench history`, each with its own flags."""
-    actions = parser.add_subparsers(title="actions", required=True, dest="action", metavar="ACTION")
-    add = actions.add_parser("add", help="keep the numbers of runs")
+    actions = _actions(parser)
+    add = actions.add("add", "keep the numbers of runs")
     add.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="results.json, or the folder of a run")
     add.add_argument("--url", help="URL of the run (default: this workflow's run)")
     add.add_argument("--report", dest="run_report", metavar="URL", help="URL of its report")
     _store(add)
-    check = actions.add_parser("check", help="find regressions that are still open, and exit by the policy")
+    check = actions.add("check", "find regressions that are still open, and exit by the policy")
     _store(check)
     _config(check)
-    _recent(check)
-    check.add_argument("--confirm", action="store_true", help="measure the commits on both sides of each change, in turns")
-    check.add_argument("--most", type=int, default=3, metavar="N", help="with --confirm: maximum number of commit pairs")
-    check.add_argument("--issue", action="store_true", help="on GitHub: open or update one issue, and close it once all is well")
-    check.add_argument("--issue-author", default="github-actions[bot]", metavar="LOGIN", help="login of ci-bench's issues")
-    check.add_argument("--key", default="default", help="identifies this history if a repository has several")
+    _least(check)
+    confirms = "measure the commits on both sides of each change, in turns"
+    check.add_argument("--confirm", action="store_true", help=confirms)
+    issue = "on GitHub: open or update one issue, and close it once all is well"
+    check.add_argument("--issue", action="store_true", help=issue)
     check.add_argument("--page-url", metavar="URL", help="URL of the trend page, for the issue")
-    patience = "total time to wait for GitHub"
-    check.add_argument("--patience", dest="patience_s", type=float, default=120.0, metavar="S", help=patience)
     _measuring_as_gate(check)
-    page = actions.add_parser("page", help="write the trend page: one HTML file")
+    page = actions.add("page", "write the trend page: one HTML file")
     page.add_argument("-o", "--output", type=Path, default=Path("trend.html"), metavar="FILE", help="the page")
-    page.add_argument("--title", default="Trend", help="title of the page")
-    page.add_argument("--commits", metavar="URL", help="URL of the commits (default: derived from the URLs of the runs)")
     _store(page)
     _config(page)
-    _recent(page)
-    compact = actions.add_parser("compact", help="merge single records, and thin out old runs beyond a size")
-    compact.add_argument("--most-bytes", type=int, metavar="N", help="maximum size of the store (default: 32,000,000)")
+    _least(page)
+    compact = actions.add("compact", "merge single records, and thin out old runs beyond 32 MB")
     compact.add_argument("--export", type=Path, metavar="FILE", help="also write everything to one file, for an artifact")
     _store(compact)
-    taken = actions.add_parser("import", help="import a data.js of github-action-benchmark, or an exported history")
+    taken = actions.add("import", "import a data.js of github-action-benchmark, or an exported history")
     taken.add_argument("file", type=Path, help="data.js, or history.json.gz")
     _store(taken)
-    fetch = actions.add_parser("fetch", help="on GitHub: import histories from artifacts of earlier runs")
+    fetch = actions.add("fetch", "on GitHub: import histories from artifacts of earlier runs")
     fetch.add_argument("--artifact", default="ci-bench-history", metavar="NAME", help="name of the artifacts")
     fetch.add_argument("--from-branch", metavar="BRANCH", help="accept only artifacts of this branch (default: this run's)")
-    fetch.add_argument("--newest", type=int, default=10, metavar="N", help="maximum number of artifacts to read")
-    fetch.add_argument("--patience", dest="patience_s", type=float, default=120.0, metavar="S", help=patience)
     _store(fetch)
+    bisects = "find the commit that made a case worse, by paired comparisons"
+    actions.add_command("history bisect", bisects, _bisect)
 
 
 def _bisect(parser: argparse.ArgumentParser) -> None:
     """GOOD, BAD and what is measured."""
     parser.add_argument("good", metavar="GOOD", help="a commit without the change")
     parser.add_argument("bad", metavar="BAD", help="a later commit with it")
-    case = "cases whose id contains TEXT; repeatable (default: all of the configuration)"
-    parser.add_argument("-k", "--case", dest="filter", action="append", default=[], metavar="TEXT", help=case)
-    parser.add_argument("--metric", metavar="NAME", help="the metric to follow (default: the one that got worse the most)")
-    parser.add_argument("--first-parent", action="store_true", help="try only merges, not the commits that they merged")
+    _filter(parser)
+    metric = "the metric to follow (default: the one that got worse the most)"
+    parser.add_argument("--metric", metavar="NAME", help=metric)
+    merges = "try only merges, not the commits that they merged"
+    parser.add_argument("--first-parent", action="store_true", help=merges)
     _config(parser)
     _measuring_as_gate(parser)
 
@@ -432,11 +446,9 @@ def _store(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--remote", metavar="NAME", help="with --branch: the branch of this remote (default: of this clone)")
 
 
-def _recent(parser: argparse.ArgumentParser) -> None:
+def _least(parser: argparse.ArgumentParser) -> None:
     least = "the smallest relative change of a time that matters (default: 0.01, one per cent)"
     parser.add_argument("--least", type=share, default=0.01, metavar="SHARE", help=least)
-    recent = "a change that is older than N runs is the new normal (default: 100)"
-    parser.add_argument("--recent", type=int, default=100, metavar="N", help=recent)
 
 
 def _measuring_as_gate(parser: argparse.ArgumentParser) -> None:
@@ -452,33 +464,22 @@ GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "run": ("measure, and write results.json", _run),
     "gate": ("measure, compare with a baseline, report, and exit by the policy", _gate),
     "setup": ("prepare base and head for gate --prepared, with network access if `setup.network` allows it", _setup),
-    "fetch-models": (
-        "fetch the configuration's models from the Hugging Face hub, with HF_TOKEN",
-        _fetch_models,
-    ),
     "compare": ("compare two results documents, or two files of another tool, and exit by the policy; needs no torch", _compare),
-    "merge": ("merge several runs of one plan, from any machines, into one document pair and one verdict", _merge),
-    "lease": ("measure one lease of a fleet: one launch of some cases, both sides (a fleet starts this)", _lease),
-    "fleet": ("list, test and drain the slots of a fleet", _slots),
-    "report": ("render a comparison, or a single run: the comment, an HTML page, pictures, a badge, JUnit", _report),
-    "show": ("print the verdict of a comparison or a run, or what a gate reads from a training log", _show),
+    "fleet": ("list, test and drain the slots of a fleet; merge runs of several machines into one", _slots),
+    "show": ("print or render a verdict (comment, page, JUnit), or print what a gate reads from a training log", _show),
     "validate": ("check configurations and documents; names each fault by its path", _validate),
     "accept": ("propose to accept an intended change: write an entry to ci-bench-accepted.yml, for review", _accept),
     "list": ("print the plan without measuring; needs no torch", _list),
     "convert": ("convert results, or another tool's file, to another format", _convert),
     "fastrnns": ("measure recurrent networks and ResNets by the flags of PyTorch's fastrnns benchmark", _fastrnns),
     "calibrate": ("measure this tree against itself, and keep this machine's noise", _calibrate),
-    "history": ("keep the results of runs, find changes over months, show them on a page", _history),
-    "bisect": ("find the commit that made a case worse, by paired comparisons", _bisect),
+    "history": ("keep the results of runs, find changes over months and their commits, show them on a page", _history),
     "publish": ("on GitHub, without measuring: judge another job's results, comment, and set the check", _publish),
     "announce": ("on GitHub: report that measuring has started", _announce),
     "fetch-baseline": ("on GitHub: fetch the results of the nearest ancestor of the base commit", _fetch_baseline),
     "fetch-config": ("on GitHub: fetch the base branch's configuration, to measure a pull request with", _fetch_config),
     "answer-request": ("on GitHub: check a comment's request for a run, and answer it", _answer_request),
-    "selftest": ("measure with injected faults, and fail unless each is caught and a clean run passes", _selftest),
-    "doctor": ("check whether this machine can measure, and how noisy it is", _doctor),
-    "completion": ("print a script that completes commands and flags by Tab", _completion),
-    "gpu-check": ("check that this GPU can be measured reliably, in up to ten minutes", _gpu_check),
+    "doctor": ("check whether this machine can measure, how noisy it is, and whether a gate finds injected faults", _doctor),
 }
 
 
@@ -502,8 +503,8 @@ def _base(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base", metavar="REF", help=chosen)
 
 
-def _comment(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--comment", action="store_true", help="print the pull-request comment instead of the summary")
+def _output(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help=what)
 
 
 def _device(parser: argparse.ArgumentParser) -> None:
@@ -515,19 +516,11 @@ def _noise(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--noise", type=Path, metavar="DIR", help=folder)
 
 
-def _stages(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", type=int, metavar="N", help="torch's threads on the CPU")
-    parser.add_argument(
-        "--stage-timeout", dest="stage_timeout_s", type=float, metavar="S", help="stop a worker after this many seconds"
-    )
-
-
 def _measuring(parser: argparse.ArgumentParser, output: Path = DEFAULT_OUTPUT) -> None:
     _config(parser)
     _filter(parser)
     parser.add_argument("-o", "--output", type=Path, default=output, metavar="DIR", help="folder for the documents")
     _device(parser)
     parser.add_argument("--launches", type=int, metavar="N", help="number of launches, each with fresh processes")
-    _stages(parser)
     budget = "time limit for measuring (5m, 90s, 300); work that would exceed it is not started"
     parser.add_argument("--budget", dest="budget_s", type=duration, metavar="TIME", help=budget)

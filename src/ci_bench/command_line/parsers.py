@@ -8,11 +8,10 @@ from typing import NamedTuple, NoReturn
 MOST_MACHINES = 16
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "start": ("init", "doctor", "list", "run", "gate", "accept"),
-    "read results": ("show", "report", "compare", "convert", "validate"),
-    "over time": ("calibrate", "history", "bisect"),
-    "this machine": ("selftest", "gpu-check", "completion"),
-    "in CI": ("setup", "fetch-models", "fetch-config", "fetch-baseline", "publish", "announce", "answer-request"),
-    "several machines": ("fleet", "lease", "merge"),
+    "read results": ("show", "compare", "convert", "validate"),
+    "over time": ("calibrate", "history"),
+    "in CI": ("setup", "fetch-config", "fetch-baseline", "publish", "announce", "answer-request"),
+    "several machines": ("fleet",),
 }
 """The commands in the order of the help; those that are not here come last."""
 

@@ -64,7 +64,7 @@ class Starting(Settings):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fetching(Configured):
-    """Settings of `fetch-models`.
+    """Settings of `setup --models`.
 
     No benchmarks can replace the suites: reading them would run their code.
     """
@@ -77,28 +77,21 @@ class Measuring(Configured):
     `filter` holds parts of case ids. `output` takes the documents. If two commits are compared,
     `base` and `baseline` name the other one, `prepared` and `fetched` the folders that earlier
     steps left, and `noise` that of calibrations, which a gate extends if `learn` is set. `fleet`
-    names the fleet, `attempts` and `needs` apply to its leases, which run in containers of `image`
-    if one is named, `gpu_seconds`, `max_cost` and `price` (of a slot's hour) apply to all leases
-    together.
+    names the fleet, `needs` applies to its leases, which run in containers of `image` if one is
+    named, and `gpu_seconds` to all leases together.
     """
 
     filter: tuple[str, ...] = ()
     output: Path = Path("ci-bench-results")
     device: str | None = None
     launches: int | None = None
-    threads: int | None = None
-    stage_timeout_s: float | None = None
     budget_s: float | None = None
-    report: bool = False
     resume: bool = False
     save_outputs: bool = False
     fleet: str | None = None
-    attempts: int = 3
     needs: tuple[str, ...] = ()
     image: str | None = None
     gpu_seconds: float | None = None
-    max_cost: float | None = None
-    price: float | None = None
     baseline: str | None = None
     base: str | None = None
     prepared: Path | None = None
@@ -106,8 +99,7 @@ class Measuring(Configured):
     noise: Path | None = None
     learn: bool = False
     save_baseline: bool = False
-    as_json: bool = False
-    comment: bool = False
+    format: str = "terminal"
 
     @property
     def overrides(self) -> "Overrides":
@@ -178,20 +170,29 @@ class Fastrnns(Settings):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Examining(Settings):
-    """Settings of `selftest` and `doctor`."""
+    """Settings of `doctor`: `quick` omits measuring the machine's noise; the others are refused."""
 
-    output: Path = Path("ci-bench-results")
-    device: str | None = None
     quick: bool = False
+    only: tuple[str, ...] = ()
+    device: str | None = None
+    output: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckingGpu(Settings):
-    """Settings of `gpu-check`: the selected sections, or all if none is named."""
+    """Settings of `doctor --gpu`: the selected sections, or all if none is named."""
 
-    output: Path = Path("gpu-check.json")
+    output: Path = Path("ci-bench-results")
     device: str = "cuda"
     only: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SelfTesting(Settings):
+    """Settings of `doctor --selftest`."""
+
+    output: Path = Path("ci-bench-results/selftest")
+    device: str = "auto"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -212,8 +213,7 @@ class Comparing(Configured):
     across: tuple[str, ...] = ()
     noise: Path | None = None
     output: Path | None = None
-    as_json: bool = False
-    comment: bool = False
+    format: str = "terminal"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -223,22 +223,17 @@ class Merging(Configured):
     runs: tuple[Path, ...]
     output: Path
     noise: Path | None = None
-    as_json: bool = False
-    comment: bool = False
+    format: str = "terminal"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Showing(Settings):
-    """Settings of `report` and `show`: a document or a run's folder, and the output form."""
+    """Settings of `show`: a document or a run's folder, or training logs, and the form to print."""
 
     document: Path
     logs: tuple[Path, ...] = ()
-    full: bool = False
-    format: str = "markdown"
-    time: bool = False
+    format: str = "terminal"
     output: Path | None = None
-    head: Path | None = None
-    base: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -246,13 +241,6 @@ class Validating(Settings):
     """Settings of `validate`."""
 
     files: tuple[Path, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Completing(Settings):
-    """Settings of `completion`."""
-
-    shell: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -275,8 +263,6 @@ class Accepting(Configured):
     """Accept other outputs."""
     learning: bool = False
     """Accept another training."""
-    author: str | None = None
-    """Who proposes it; by default git's user.name."""
     expires: str | None = None
     """The last day that the entry counts."""
 
@@ -309,22 +295,13 @@ class TrendSettings(Measuring):
     url: str | None = None
     run_report: str | None = None
     least: float = 0.01
-    recent: int = 100
     confirm: bool = False
-    most: int = 3
     issue: bool = False
-    issue_author: str = "github-actions[bot]"
-    key: str = "default"
     page_url: str | None = None
-    patience_s: float = 120.0
-    title: str = "Trend"
-    commits: str | None = None
-    most_bytes: int | None = None
     export: Path | None = None
     file: Path | None = None
     artifact: str = "ci-bench-history"
     from_branch: str | None = None
-    newest: int = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -31,7 +31,7 @@ def accept(settings: Accepting) -> int:
         direction=Direction(settings.direction) if settings.metric else None,
         bound=_bound(settings.bound),
         reason=settings.reason,
-        author=settings.author or _author(settings),
+        author=_author(settings),
         pull_request=settings.pull_request,
         expires=settings.expires or _in_days(DAYS),
     )
@@ -56,7 +56,7 @@ def _bound(text: str) -> float | str:
 def _author(settings: Accepting) -> str:
     name = (Git.at(settings.here, settings.environ).ask("config", "user.name") or "").strip()
     if not name:
-        raise BadInput("git knows no user.name; name yourself with --author")
+        raise BadInput("git knows no user.name; set it with git config user.name NAME")
     return name[:100]
 
 

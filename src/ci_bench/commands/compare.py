@@ -38,7 +38,7 @@ def compare(settings: Comparing) -> int:
         calibration=noise_folder(settings).find(identity) if paired else None,
         rule=rule_of(config.run) if paired else None,
     )
-    tell_verdict = partial(show, comparison, comment=settings.comment, as_json=settings.as_json)
+    tell_verdict = partial(show, comparison, settings.format)
     if settings.output is None:
         tell_verdict()
     else:

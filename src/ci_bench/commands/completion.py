@@ -1,4 +1,4 @@
-"""The command that prints a script for a shell's tab completion: completion.
+"""The script for a shell's tab completion, which `ci-bench --completion` prints.
 
 The script is made from the declared commands and flags, and starts no Python when it completes.
 """
@@ -8,20 +8,16 @@ from collections.abc import Iterator
 
 from ci_bench.command_line.flags import make_parser
 from ci_bench.command_line.parsers import CommandWords, command_words
-from ci_bench.command_line.settings import Completing
-from ci_bench.commands.output import say
-from ci_bench.errors import ExitCode
 
 
-def completion(settings: Completing) -> int:
-    """Print the script of a shell."""
+def completion(shell: str) -> str:
+    """Return the script of a shell: bash, zsh or fish."""
     commands = list(command_words("", make_parser()))
-    say(_fish(commands) if settings.shell == "fish" else _bash(commands))
-    return int(ExitCode.OK)
+    return _fish(commands) if shell == "fish" else _bash(commands)
 
 
 _BASH = """\
-# Tab completion of ci-bench in bash and zsh, made by `ci-bench completion`.
+# Tab completion of ci-bench in bash and zsh, made by `ci-bench --completion bash`.
 if [ -n "${ZSH_VERSION-}" ]; then autoload -U +X bashcompinit && bashcompinit; fi
 _ci_bench() {
     local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command= words= at
@@ -85,7 +81,7 @@ def _words(command: CommandWords) -> tuple[str, ...]:
 
 def _fish(commands: list[CommandWords]) -> str:
     """Return the script for fish."""
-    lines = ["# Tab completion of ci-bench in fish, made by `ci-bench completion fish`."]
+    lines = ["# Tab completion of ci-bench in fish, made by `ci-bench --completion fish`."]
     parents = {one.name: one for one in commands}
     for one in commands:
         parent, _, last = one.name.rpartition(" ")

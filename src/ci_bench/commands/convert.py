@@ -42,7 +42,7 @@ def convert(settings: Converting) -> int:
 
 
 def _to_results(settings: Converting) -> int:
-    """Another tool's file, or a folder of them with a launch each, as the document that `compare` and `report` read."""
+    """Another tool's file, or a folder of them with a launch each, as the document that `compare` and `show` read."""
     side = read_side("document", (settings.document,), settings.source)
     for line in side.notes:
         tell(line)

@@ -1,4 +1,4 @@
-"""`fetch-models`: the models of a configuration from the Hugging Face hub into its cache, in a process that measures nothing.
+"""`setup --models`: the models of a configuration from the Hugging Face hub into its cache, in a process that measures nothing.
 
 It is the one command that uses `HF_TOKEN`, for models that are gated or private. No code of the tree is run or imported here: the
 configuration is read, built-in suites name their models, and files are stored without being read. So the token is gone before

@@ -244,14 +244,9 @@ def _limits(settings: Measuring, bench: Measurement) -> Limits:
     needs = dict(text.partition("=")[::2] for text in settings.needs)
     if any(not name or not value for name, value in needs.items()):
         raise BadInput("--needs: a label is written NAME=VALUE")
-    if settings.attempts < 1:
-        raise BadInput("--attempts: at least 1")
     return Limits(
-        attempts=settings.attempts,
         wall_s=bench.config.run.budget_s,
         device_s=settings.gpu_seconds,
-        money=settings.max_cost,
-        price_per_hour=settings.price or 0.0,
         needs=needs,
     )
 
@@ -344,8 +339,6 @@ def lease_command(settings: Measuring, run: Run, sources: Sources | None = None)
         "--sha256": sources and sources.sha256,
         "--commit": sources and sources.commit,
         "--image": settings.image,
-        "--threads": settings.threads,
-        "--stage-timeout": settings.stage_timeout_s,
     }
     flags = [part for flag, value in given.items() if value is not None for part in (flag, str(value))]
 
@@ -355,7 +348,7 @@ def lease_command(settings: Measuring, run: Run, sources: Sources | None = None)
             cases += ["--sources", str(folder / sources.file.name if kind == "ray" else sources.file)]
         which = f"{run.id}/{order.lease.number}/{order.attempt}"
         own = ["--output", str(folder), "--lease", which, "--device", (settings.device or "auto") if elsewhere else order.slot]
-        return [sys.executable, "-P", "-m", "ci_bench.cli", "lease", *benchmark_paths(settings), *flags, *own, *cases]
+        return [sys.executable, "-P", "-m", "ci_bench.cli", "fleet", "lease", *benchmark_paths(settings), *flags, *own, *cases]
 
     return command
 

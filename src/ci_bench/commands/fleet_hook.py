@@ -24,15 +24,11 @@ def check_fleet(settings: Measuring, config: Config) -> None:
 
 def check_budgets(settings: Measuring) -> None:
     """Check that a budget of a fleet can be kept. Raises `BadInput`."""
-    amounts = {"--gpu-seconds": settings.gpu_seconds, "--max-cost": settings.max_cost, "--price": settings.price}
-    given = [flag for flag, amount in amounts.items() if amount is not None]
-    if given and settings.fleet is None:
-        raise BadInput(f"{given[0]} limits the leases of a fleet: add --fleet ENGINE, or limit the time with --budget")
-    for flag, amount in amounts.items():
-        if amount is not None and not (0 < amount < float("inf")):
-            raise BadInput(f"{flag} {amount:g}: an amount above 0")
-    if (settings.max_cost is None) != (settings.price is None):
-        raise BadInput("--max-cost AMOUNT and --price AMOUNT (of an hour of a slot) belong together")
+    spent = settings.gpu_seconds
+    if spent is not None and settings.fleet is None:
+        raise BadInput("--gpu-seconds limits the leases of a fleet: add --fleet ENGINE, or limit the time with --budget")
+    if spent is not None and not 0 < spent < float("inf"):
+        raise BadInput(f"--gpu-seconds {spent:g}: an amount above 0")
 
 
 def alone(settings: Measuring) -> AbstractContextManager[None]:

@@ -46,7 +46,7 @@ def gate(settings: Measuring) -> int:
         calibration=keep_calibration(noise, head, settings.output) if noise else None,
         rule=rule_of(config.run) if choice.paired else None,
     )
-    show(comparison, comment=settings.comment, as_json=settings.as_json)
+    show(comparison, settings.format)
     tell_files(settings.output, sides=results)
     if settings.learn and noise is not None:
         learn(noise, results[SideName.BASE], head, comparison)

@@ -1,4 +1,4 @@
-"""`ci-bench gpu-check`: tries on this GPU what measuring takes for granted."""
+"""`ci-bench doctor --gpu`: tries on this GPU what measuring takes for granted."""
 
 import json
 from dataclasses import replace
@@ -23,6 +23,8 @@ from ci_bench.records.documents import require_writable, write_text
 from ci_bench.records.results import SideName
 from ci_bench.suites.reference_kernels.plan import SUITE
 
+FILE = "gpu-check.json"
+
 
 def gpu_check(settings: CheckingGpu) -> int:
     """Try on this GPU what measuring takes for granted."""
@@ -30,7 +32,8 @@ def gpu_check(settings: CheckingGpu) -> int:
     if unknown:
         message = f"--only {unknown[0]}: no such section; choose from {', '.join(NAMES)}"
         raise BadInput(message)
-    require_writable(settings.output)
+    file = settings.output / FILE
+    require_writable(file)
     wanted = tuple(section for section in SECTIONS if not settings.only or section.name in settings.only)
     checking = GpuCheck(
         device=settings.device,
@@ -44,8 +47,8 @@ def gpu_check(settings: CheckingGpu) -> int:
     rows = tuple(checking.rows(wanted))
     render(rows, console())
     whole = document(rows, device=settings.device, tool_version=__version__, started_at=started_at)
-    write_text(json.dumps(whole, indent=1, allow_nan=False) + "\n", settings.output)
-    tell(f"written to {settings.output}: attach it to an issue")
+    write_text(json.dumps(whole, indent=1, allow_nan=False) + "\n", file)
+    tell(f"written to {file}: attach it to an issue")
     return int(ExitCode.OK if passed(rows) else ExitCode.POLICY_NOT_MET)
 
 
@@ -58,7 +61,7 @@ def _measure_unchanged(settings: CheckingGpu) -> Figures:
             config=config,
             plan=tuple((SUITE, case) for case in SUITE.plan({})),
             output=Path(folder),
-            reproduce=("ci-bench", "gpu-check"),
+            reproduce=("ci-bench", "doctor", "--gpu"),
             environ=settings.environ,
             choose=None,
         )

@@ -60,9 +60,7 @@ def command_again(command: str, settings: Measuring, *, base: str | None = None)
         "--noise": settings.noise,
         "--device": settings.device,
         "--launches": settings.launches,
-        "--threads": settings.threads,
-        "--stage-timeout": settings.stage_timeout_s,
         "--budget": settings.budget_s,
     }
     given = {flag: f"{value:g}" if isinstance(value, float) else str(value) for flag, value in flags.items() if value is not None}
-    return ("ci-bench", command, *map(str, settings.paths), *(part for flag in given.items() for part in flag))
+    return ("ci-bench", *command.split(), *map(str, settings.paths), *(part for flag in given.items() for part in flag))

@@ -90,7 +90,7 @@ def _make_and_measure(settings: Leasing, file: Path) -> int:
     maker = _SidesMaker(settings=settings, sources=sources)
     with place_of(_key(sources, settings.image), depot_folder(settings.environ), maker.make) as place:
         found = opened(sources, place, settings.environ)
-        words = ("lease", *benchmark_paths(settings), *maker.sides(place, found), *maker.own())
+        words = ("fleet", "lease", *benchmark_paths(settings), *maker.sides(place, found), *maker.own())
         code = maker.start(*words, place=place, here=found.here)
     maker.take()
     return code
@@ -147,8 +147,6 @@ class _SidesMaker:
             "--output": self.output,
             "--lease": self.settings.lease,
             "--device": device.partition(":")[0] if device and self.settings.image else device,
-            "--threads": self.settings.threads,
-            "--stage-timeout": self.settings.stage_timeout_s,
         }
         flags = [part for flag, value in given.items() if value is not None for part in (flag, str(value))]
         return [*flags, *(part for text in self.settings.filter for part in ("--filter", text))]

@@ -40,7 +40,7 @@ def merge(settings: Merging) -> int:
         calibration=None if merged.base is None else noise_folder(settings).find(merged.head.environment.identity),
         rule=None if merged.base is None else rule_of_parts(config.run, merged.head),
     )
-    show(comparison, comment=settings.comment, as_json=settings.as_json)
+    show(comparison, settings.format)
     tell_files(settings.output, sides=written)
     return comparison.judgement.exit_code
 

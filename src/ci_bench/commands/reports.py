@@ -1,15 +1,15 @@
-"""Reads what `report` and `show` are given: a comparison with its results, or the results of one run."""
+"""Reads what `show` is given: a comparison with its results, or the results of one run."""
 
 from pathlib import Path
 
 from ci_bench.commands.inputs import results_path
 from ci_bench.commands.judging import Baseline, judge
 from ci_bench.commands.output import tell
-from ci_bench.errors import BadDocument
 from ci_bench.records import documents
 from ci_bench.records.comparison import BaselineMode, ComparedSide, Comparison
 from ci_bench.records.config import Policy
-from ci_bench.records.results import Results
+from ci_bench.records.documents import place
+from ci_bench.records.results import Results, SideName
 
 ALONE = "this report covers a single run"
 
@@ -22,33 +22,24 @@ def document_of(path: Path) -> Path:
     return comparison if comparison.exists() else results_path(path)
 
 
-def read_report(
-    document: Path, *, head: Path | None = None, base: Path | None = None
-) -> tuple[Comparison, Results | None, Results | None]:
+def read_report(document: Path) -> tuple[Comparison, Results | None, Results | None]:
     """The comparison with the results that it was made of; of a results document, what is to be said of it alone."""
     if documents.document_kind(document) is documents.Kind.RESULTS:
         alone = documents.read_results(document)
         baseline = Baseline(mode=BaselineMode.NONE, absence=ALONE)
         return judge(alone, baseline, policy=Policy(), folder=None), alone, None
     comparison = documents.read_comparison(document)
-    beside = document.parent
-    found_head = _side(comparison.head, head, beside / "results.json")
-    found_base = None if comparison.base is None else _side(comparison.base, base, beside / "base" / "results.json")
-    return comparison, found_head, found_base
+    head = _side(comparison.head, place(document.parent, SideName.HEAD))
+    base = None if comparison.base is None else _side(comparison.base, place(document.parent, SideName.BASE))
+    return comparison, head, base
 
 
-def _side(side: ComparedSide, named: Path | None, beside: Path) -> Results | None:
-    """Return the results of one side: the named ones, else those next to the comparison.
-
-    The latter have to be of the same run.
-    """
-    if named is None and not beside.exists():
+def _side(side: ComparedSide, path: Path) -> Results | None:
+    """Return the results of one side that lie next to the comparison, if they are of the same run."""
+    if not path.exists():
         return None
-    path = results_path(named or beside)
     results = documents.read_results(path)
     if (results.run.id, results.source.commit) == (side.run.id, side.source.commit):
         return results
-    if named is not None:
-        raise BadDocument(f"{path} belongs to another run than the comparison: {results.run.id}, not {side.run.id}")
     tell(f"{path} belongs to another run than the comparison, so its samples are not shown")
     return None

@@ -27,8 +27,7 @@ def run(settings: Measuring) -> int:
                 tell(f"{'':<14}{check.name} fails for {check.arm}: {clean(check.detail, cap=MOST_TOLD)}")
     tell(f"wrote {settings.output / 'results.json'}")
     tell_attachments(settings.output)
-    if settings.report:
-        _report_alone(results, measurement)
+    _report_alone(results, measurement)
     return int(ending(results))
 
 

@@ -1,6 +1,6 @@
-"""`ci-bench selftest`: gates an example pull request with injected faults, and checks that each is found."""
+"""`ci-bench doctor --selftest`: gates an example pull request with injected faults, and checks that each is found."""
 
-from ci_bench.command_line.settings import Examining
+from ci_bench.command_line.settings import SelfTesting
 from ci_bench.commands.judging import judge, paired_with
 from ci_bench.commands.measuring import Measurement, caller
 from ci_bench.commands.output import say
@@ -11,21 +11,21 @@ from ci_bench.records.results import SideName
 from ci_bench.runner import planning
 
 
-def selftest(settings: Examining) -> int:
+def selftest(settings: SelfTesting) -> int:
     """Gate an example pull request with injected faults, and check that each is found."""
-    config = selftest_config(settings.device or "auto")
+    config = selftest_config(settings.device)
     measurement = Measurement(
         config=config,
         plan=planning.plan(config, ()),
         output=settings.output,
-        reproduce=("ci-bench", "selftest"),
+        reproduce=("ci-bench", "doctor", "--selftest"),
         environ=settings.environ,
         choose=None,
     )
     results = measurement.measure([caller(settings, SideName.BASE), caller(settings, SideName.HEAD, {"CI_BENCH_PLANT": FAULTS})])
     base, head = results[SideName.BASE], results[SideName.HEAD]
     comparison = judge(head, paired_with(base), policy=POLICY, folder=settings.output, rule=rule())
-    show(comparison, comment=False, as_json=False)
+    show(comparison)
     tell_files(settings.output, sides=results)
     answers = list(examine(base, head))
     say("\n" + "".join(f"{'ok   ' if answer.right else 'WRONG'} {answer.question}: {answer.said}\n" for answer in answers))

@@ -1,103 +1,79 @@
-"""`ci-bench show`: the verdict of a run in the terminal, or what would be read of a training's log."""
+"""`ci-bench show`: a verdict in the terminal or in another form, or what is read of a training's log."""
 
-import statistics
-from pathlib import Path
+import json
+from collections.abc import Callable, Mapping
 
 from ci_bench.command_line.settings import Showing
-from ci_bench.commands.output import console, say
+from ci_bench.commands.judging import page
+from ci_bench.commands.output import console, say, tell
 from ci_bench.commands.reports import document_of, read_report
-from ci_bench.commands.sides import read_content
+from ci_bench.commands.training_logs import is_log, show_log
 from ci_bench.errors import BadDocument, BadInput, ExitCode
-from ci_bench.formats.catalogue import decode, read
-from ci_bench.formats.series import Unreadable
-from ci_bench.formats.training_log import Log
-from ci_bench.judge.parity.verdict import numeric_finding
 from ci_bench.records import documents
-from ci_bench.records.results import Masks, Results, Role
+from ci_bench.records.comparison import Comparison
+from ci_bench.records.results import Results
+from ci_bench.report.ci_hosts import render_code_quality, render_junit
+from ci_bench.report.decision import render_decision
+from ci_bench.report.markdown import render_comment, render_report
+from ci_bench.report.summary import badge
 from ci_bench.report.terminal import print_comparison, print_time
 from ci_bench.report.time_spent import sides_of, time_spent
-from ci_bench.suites.command import training
-from ci_bench.suites.command.options import Losses
-from ci_bench.suites.command.outputs import read_steps
-
-ROUNDINGS = 3
-"""Environments that `losses` tries by default."""
 
 
 def show(settings: Showing) -> int:
-    """The verdict in the terminal, as `gate` prints it; of a training's log, what would be read."""
+    """Print or write the verdict of a document or a run's folder; of a training's log, what would be read.
+
+    Raises:
+        BadInput: the form cannot be written to a file, or is none of a log.
+        BadDocument: the document is not sound, or results that the form needs are missing.
+        CannotWrite: the file cannot be written.
+    """
     if settings.logs or is_log(settings.document):
+        if settings.format != "terminal" or settings.output:
+            raise BadInput(f"{settings.document}: a training log has no verdict to render; drop --format and --output")
         for path in (settings.document, *settings.logs):
             show_log(path)
         return int(ExitCode.OK)
 
     comparison, head, base = read_report(document_of(settings.document))
-    if settings.time:
-        _show_time(base, head)
+    if settings.format in {"terminal", "time"}:
+        _print(settings, comparison, head, base)
+        return int(ExitCode.OK)
+    text = page(comparison, head=head, base=base) if settings.format == "html" else TEXTS[settings.format](comparison)
+    if settings.output is None:
+        say(text)
     else:
-        print_comparison(comparison, console())
+        documents.write_text(text, settings.output)
+        tell(f"wrote {settings.output}")
     return int(ExitCode.OK)
 
 
-def _show_time(base: Results | None, head: Results | None) -> None:
+def _print(settings: Showing, comparison: Comparison, head: Results | None, base: Results | None) -> None:
+    if settings.output is not None:
+        raise BadInput(f"--output {settings.output}: name its form with --format ({', '.join(['html', *TEXTS])})")
+    if settings.format == "terminal":
+        print_comparison(comparison, console())
+        return
     if head is None:
         raise BadDocument("the results of this comparison were not found next to it; pass results.json itself")
     sides = sides_of(base, head)
     print_time(list(sides), time_spent(list(sides.values())), console())
 
 
-def is_log(path: Path) -> bool:
-    """Return whether a file is not one of ci-bench's own documents."""
-    if path.is_dir() or not path.exists():
-        return False
-    try:
-        documents.document_kind(path)
-    except BadDocument:
-        return b'"schema_version"' not in path.read_bytes()[:1000]
-    return False
+def _whole(comparison: Comparison) -> str:
+    return render_report(comparison, room=None)
 
 
-def show_log(path: Path) -> None:
-    """Print the steps, ranks, times, evaluations and digits of a log, and what a gate on it could see.
-
-    Raises:
-        BadInput: it cannot be read.
-    """
-    if form := _form_of(path):
-        raise BadInput(
-            f"{path}: a file of benchmarks ({form}), not a training log; `ci-bench compare` compares it with another, and"
-            " `ci-bench convert --to results` makes a document to show"
-        )
-    try:
-        log = read_steps([path], Losses())
-    except (Unreadable, OSError) as error:
-        raise BadInput(f"{path}: neither a ci-bench document nor a training log: {error}") from None
-    say(f"{path}\n" + "".join(f"  {line}\n" for line in _lines(log)))
+def _badge(comparison: Comparison) -> str:
+    return json.dumps(badge(comparison)) + "\n"
 
 
-def _form_of(path: Path) -> str:
-    """The format of another tool's benchmark file; empty if it is of none."""
-    try:
-        return read(decode(read_content(path))).form
-    except Unreadable:
-        return ""
-
-
-def _lines(log: Log) -> list[str]:
-    roles = [(Role.REFERENCE, training.AS_IT_IS), *((Role.PERTURBED, f"rounding_{number}") for number in range(1, ROUNDINGS + 1))]
-    kinds = [training.TraceKind(role=role, start=start, index=index) for index, (role, start) in enumerate(roles)]
-    traces = [training.trace_of(log, "log", kind) for kind in kinds]
-    candidate = training.trace_of(log, "log", training.TraceKind(role=Role.CANDIDATE))
-    found = numeric_finding(training.evidence(traces, candidates=()), candidate, Masks.ALIGNED)
-    steps = log.ranks[0]
-    norms = sum(step.grad_norm is not None for step in steps)
-    named = f"steps {steps[0].label} to {steps[-1].label}" if steps[0].label else "steps have no numbers, so they are counted"
-    times = training.step_times(log.ranks)
-    return [
-        found.detail.rpartition("; read ")[2].replace(" on both sides", "").join(("read ", "")),
-        named,
-        f"gradient norms: {norms:,} of {len(steps):,} steps" if norms else "no gradient norms",
-        f"time of a step: {statistics.median(times[0]):.4g} s" if times else "no times of steps",
-        f"evaluations: {len(log.evaluations):,}" if log.evaluations else "no evaluations",
-        f"compared with itself: {found.detail.partition('; read ')[0]}",
-    ]
+TEXTS: Mapping[str, Callable[[Comparison], str]] = {
+    "comment": render_comment,
+    "markdown": _whole,
+    "json": render_decision,
+    "junit": render_junit,
+    "code-quality": render_code_quality,
+    "badge": _badge,
+}
+"""Forms that need the comparison only."""

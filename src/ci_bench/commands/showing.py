@@ -13,11 +13,11 @@ from ci_bench.report.terminal import print_comparison
 from ci_bench.runner.attachments import FOLDER
 
 
-def show(comparison: Comparison, *, comment: bool, as_json: bool = False) -> None:
-    """The verdict: as the pull-request comment, as a decision for programs, or for the terminal."""
-    if as_json:
+def show(comparison: Comparison, form: str = "terminal") -> None:
+    """Print the verdict: `json`, the decision for a program; `comment`; or for the terminal."""
+    if form == "json":
         say(render_decision(comparison))
-    elif comment:
+    elif form == "comment":
         say(render_comment(comparison))
     else:
         print_comparison(comparison, console())

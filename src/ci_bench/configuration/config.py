@@ -184,9 +184,7 @@ class Overrides:
     """Flags that override the file's `run`; `None` keeps the file's value."""
 
     device: str | None = None
-    threads: int | None = None
     launches: int | None = None
-    stage_timeout_s: float | None = None
     budget_s: float | None = None
 
 

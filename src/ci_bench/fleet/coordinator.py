@@ -38,24 +38,22 @@ class Refused(Exception):  # noqa: N818 - it is the answer of `accept`, and no e
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """The limits of a run: attempts at a lease, wall-clock seconds, seconds of all slots, money.
+    """The limits of a run: attempts at a lease, wall-clock seconds, seconds of all slots.
 
-    `None` means unlimited. `price_per_hour` is that of a slot; `needs` are labels that a slot must
-    have. An attempt that is out for longer than `lease_s` is lost, and its slot set aside.
+    `None` means unlimited. `needs` are labels that a slot must have. An attempt that is out for
+    longer than `lease_s` is lost, and its slot set aside.
     """
 
     attempts: int = 3
     wall_s: float | None = None
     device_s: float | None = None
-    money: float | None = None
-    price_per_hour: float = 0.0
     lease_s: float = 14_400.0
     needs: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def bounds_slots(self) -> bool:
-        """Return whether the time of slots is bounded, in seconds or in money."""
-        return self.device_s is not None or self.money is not None
+        """Return whether the time of slots is bounded."""
+        return self.device_s is not None
 
     def spent(self, *, wall_s: float, device_s: float, planned_s: float = 0.0) -> str:
         """Return which limit is reached, or would be exceeded; empty if none.
@@ -64,14 +62,10 @@ class Limits:
         """
         if self.wall_s is not None and wall_s >= self.wall_s:
             return f"the budget of {self.wall_s:g} s has been spent"
-        for limit, rate, words in (
-            (self.device_s, 1.0, f"{self.device_s or 0:g} device-seconds"),
-            (self.money, self.price_per_hour / 3600, f"{self.money or 0:g} (at {self.price_per_hour:g} an hour)"),
-        ):
-            if limit is not None and device_s * rate >= limit:
-                return f"the budget of {words} has been spent"
-            if limit is not None and (device_s + planned_s) * rate > limit:
-                return f"what is left of the budget of {words} is less than it is expected to take"
+        if self.device_s is not None and device_s >= self.device_s:
+            return f"the budget of {self.device_s:g} device-seconds has been spent"
+        if self.device_s is not None and device_s + planned_s > self.device_s:
+            return f"what is left of the budget of {self.device_s:g} device-seconds is less than it is expected to take"
         return ""
 
 

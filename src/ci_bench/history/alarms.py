@@ -124,7 +124,7 @@ def issue_text(alarms: Sequence[Alarm], *, page_url: str | None = None, run_url:
 
 def _command(alarm: Alarm, before: str, after: str) -> str:
     """Names in it are of a fixed alphabet: case ids and commits."""
-    return f"ci-bench bisect {before} {after} --case '{alarm.line.points.case}' --metric {alarm.line.points.metric}"
+    return f"ci-bench history bisect {before} {after} --filter '{alarm.line.points.case}' --metric {alarm.line.points.metric}"
 
 
 def _runs(alarm: Alarm) -> list[tuple[str, str]]:

@@ -190,5 +190,5 @@ def bisect_command(comparison: Comparison, case: CaseComparison) -> str:
     if len(commits) < len(sides) or not all(map(_COMMIT.fullmatch, commits)) or commits[0] == commits[1] or not worse:
         return ""
     metric = min(worse, key=lambda pair: (pair.unit not in TIMES, pair.speedup or 1.0)).metric
-    command = shlex.join(["ci-bench", "bisect", *commits, "--case", case.id, "--metric", metric])
+    command = shlex.join(["ci-bench", "history", "bisect", *commits, "--filter", case.id, "--metric", metric])
     return command if _PLAIN_COMMAND.fullmatch(command) else ""

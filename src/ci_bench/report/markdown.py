@@ -408,7 +408,7 @@ def render_report(comparison: Comparison, *, room: int | None = LARGEST_PART) ->
 
 def _with_rest(block: CommentBlock) -> CommentBlock:
     """The block with a line on the rows that were not written out."""
-    rest = f"\n\n… and {block.more:,} more {block.name}: `ci-bench report comparison.json --full` writes all of them."
+    rest = f"\n\n… and {block.more:,} more {block.name}: `ci-bench show comparison.json --format markdown` writes all of them."
     return replace(block, tail=rest + block.tail) if block.more else block
 
 

@@ -1,4 +1,4 @@
-"""`ci-bench gpu-check`, the command, on the simulated card: as it is, and with what a bad card, driver or neighbour does."""
+"""`ci-bench doctor --gpu`, the command, on the simulated card: as it is, and with what a bad card, driver or neighbour does."""
 
 import json
 import os
@@ -19,9 +19,9 @@ THROTTLED = 0x40
 
 def on_the_card(folder, script, *arguments):
     environ = {**os.environ, **ALONE, **with_card(script, folder)}
-    command = [*CI_BENCH, "gpu-check", "-o", folder / "out.json", *arguments]
+    command = [*CI_BENCH, "doctor", "--gpu", "-o", folder, *arguments]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=300)
-    whole = json.loads((folder / "out.json").read_text()) if (folder / "out.json").exists() else {"sections": []}
+    whole = json.loads((folder / "gpu-check.json").read_text()) if (folder / "gpu-check.json").exists() else {"sections": []}
     return done, whole, {one["name"]: one for one in whole["sections"]}
 
 

@@ -59,7 +59,7 @@ class Laboratory:
         output = self.output / f"{base[:_SHORT]}-{head[:_SHORT]}"
         plan = planning.plan(self.config, filters, self.find)
         again = (*self.reproduce, base, head)
-        bench = Measurement(config=self.config, plan=plan, output=output, reproduce=again, environ=self.environ, choose="--case")
+        bench = Measurement(config=self.config, plan=plan, output=output, reproduce=again, environ=self.environ)
         with self._sides(base, head, output) as sides:
             broken = next((side for side in sides if side.failure is not None), None)
             if broken is not None:
@@ -116,7 +116,7 @@ def laboratory(settings: Measuring) -> Laboratory:
         find=find,
         noise=noise_folder(settings),
         output=settings.output,
-        reproduce=command_again("bisect", settings),
+        reproduce=command_again("history bisect", settings),
         environ=settings.environ,
         here=settings.here,
     )

@@ -36,7 +36,7 @@ from ci_bench.github.outcomes import attempt, exit_code
 from ci_bench.github.workflow import defused
 from ci_bench.history.alarms import Alarm, alarms_of, issue_text, issue_title, told
 from ci_bench.history.branch import BranchStore, repository_of
-from ci_bench.history.compaction import LOOSE, MOST_BYTES, MOST_RUNS, PACK_RUNS
+from ci_bench.history.compaction import LOOSE, MOST_RUNS, PACK_RUNS
 from ci_bench.history.compaction import compact as shrink
 from ci_bench.history.lines import HistoryLine, lines_of
 from ci_bench.history.page import Sheet, render
@@ -50,6 +50,16 @@ from ci_bench.records.units import TIMES
 from ci_bench.report.text import clean
 
 EXPORT = "history.json.gz"
+AUTHOR = "github-actions[bot]"
+"""The login of a workflow's token."""
+PATIENCE_S = 120.0
+"""Total time to wait for GitHub (s)."""
+NEWEST = 10
+"""Artifacts that are read."""
+MOST_PAIRS = 3
+"""Pairs of commits that `--confirm` measures."""
+RECENT = 100
+"""Runs after which a change is the new normal."""
 
 
 def fetched(settings: TrendSettings) -> Iterator[History]:
@@ -63,10 +73,10 @@ def fetched(settings: TrendSettings) -> Iterator[History]:
         message = "cannot infer the branch from this event; pass --from-branch NAME"
         raise BadInput(message)
     wanted = Contents(members=(EXPORT,), limits=ArchiveLimits(archive=50_000_000))
-    with Client(server_of(settings.environ), patience_s=settings.patience_s) as client:
+    with Client(server_of(settings.environ), patience_s=PATIENCE_S) as client:
         every, _ = named(client, settings.artifact)
         ours = [one for one in every if _is_ours(one, context.repository_id, branch)]
-        for artifact in sorted(ours, key=lambda one: (one.created_at, one.id), reverse=True)[: settings.newest]:
+        for artifact in sorted(ours, key=lambda one: (one.created_at, one.id), reverse=True)[:NEWEST]:
             try:
                 yield _history(download(client, artifact, wanted))
             except (UnsafeArchive, BadDocument, GitHubMissing) as error:
@@ -186,7 +196,7 @@ def check(settings: TrendSettings) -> int:
 
 def _confirmed(settings: TrendSettings, alarms: Sequence[Alarm]) -> tuple[Alarm, ...]:
     """The alarms after a paired run of the neighbouring commits of each; what that does not confirm is only noted."""
-    ranges = list(dict.fromkeys(alarm.commits for alarm in alarms))[: max(0, settings.most)]
+    ranges = list(dict.fromkeys(alarm.commits for alarm in alarms))[:MOST_PAIRS]
     answers = {commits: confirm(settings, commits, [one for one in alarms if one.commits == commits]) for commits in ranges}
     return tuple(answers[alarm.commits].get(alarm.line.name, alarm) if alarm.commits in answers else alarm for alarm in alarms)
 
@@ -195,13 +205,13 @@ def _tell_github(settings: TrendSettings, alarms: Sequence[Alarm], code: ExitCod
     """Bring the issue up to date; the verdict's own code wins over what GitHub has against it."""
     grave = [alarm for alarm in alarms if alarm.severity is not Severity.NOTE]
     alert = Alert(
-        key=settings.key,
+        key=settings.branch or settings.store.name,
         worse=bool(grave),
         title=issue_title(grave) if grave else "",
         text=issue_text(grave, page_url=settings.page_url, run_url=_workflow_url(settings.environ)),
-        author=settings.issue_author,
+        author=AUTHOR,
     )
-    with Client(server_of(settings.environ), patience_s=settings.patience_s) as client:
+    with Client(server_of(settings.environ), patience_s=PATIENCE_S) as client:
         outcome = attempt(PART, lambda: publish_alert(client, alert))
     tell(workflow.defused(f"{outcome.part}: {outcome.state}: {outcome.detail}"))
     return exit_code(code, [outcome], read_only=False)
@@ -213,11 +223,11 @@ def page(settings: TrendSettings) -> int:
     found = _kept(settings)
     whole, lines = look(found, config.policy, settings)
     sheet = Sheet(
-        title=settings.title,
+        title="Trend",
         lines=lines,
         alarms=alarms_of(lines, config.policy),
         passed=tuple(map(str, found.passed)),
-        commits=(settings.commits or _commits_url(whole) or "").rstrip("/") or None,
+        commits=_commits_url(whole),
     )
     documents.write_text(render(sheet, page_assets("page.js", package="ci_bench.history")), settings.output)
     tell(f"wrote {settings.output}: {len(lines)} series over {len(whole.runs)} runs")
@@ -228,7 +238,7 @@ def compact(settings: TrendSettings) -> int:
     """Put records together, thin out beyond the size, and export where that is asked for."""
     store = open_store(settings)
     _kept(settings)
-    done = shrink(store, most_bytes=MOST_BYTES if settings.most_bytes is None else settings.most_bytes)
+    done = shrink(store)
     tell(f"{done.files_before} files, {done.bytes_before:,} bytes → {done.files_after} files, {done.bytes_after:,} bytes")
     if done.dropped:
         tell(f"thinned out {done.dropped} old runs to fit")
@@ -322,7 +332,7 @@ def look(found: Found, policy: Policy, settings: TrendSettings) -> tuple[History
         return settings.least if timed else policy.threshold(suite=points.suite, metric=points.metric, unit=points.unit)
 
     whole = found.history
-    return whole, lines_of(whole, least=least, recent=settings.recent, title=policy.title)
+    return whole, lines_of(whole, least=least, recent=RECENT, title=policy.title)
 
 
 def read_store(store: Store) -> Found:

@@ -1,4 +1,4 @@
-"""Run the sections of `ci-bench gpu-check` in separate processes; report a table and a document.
+"""Run the sections of `ci-bench doctor --gpu` in separate processes; report a table and a document.
 
 Owns the time limits of all processes, and the device's lock meanwhile; imports no torch.
 """

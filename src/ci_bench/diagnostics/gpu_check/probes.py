@@ -1,4 +1,4 @@
-"""The measurements of `ci-bench gpu-check`, each in a new process on its device.
+"""The measurements of `ci-bench doctor --gpu`, each in a new process on its device.
 
 `sections` judges them. Times come from the engine's own clock wherever it has one, so the checks
 use the same clock as measurements.

@@ -1,4 +1,4 @@
-"""The sections of `ci-bench gpu-check`: questions, time limits, and figures' meanings.
+"""The sections of `ci-bench doctor --gpu`: questions, time limits, and figures' meanings.
 
 Needs no torch. A section passes if the engine's assumption holds, fails if figures of this card
 would be wrong, and is unknown if it was inconclusive. Figures are in seconds, bytes, joules, watts

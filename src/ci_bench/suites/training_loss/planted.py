@@ -1,6 +1,6 @@
 """A compiler backend that runs a graph as it is, with injected faults.
 
-Only for `ci-bench selftest`. The variable CI_BENCH_PLANT lists the faults: `slow` sleeps, `leak`
+Only for `ci-bench doctor --selftest`. The variable CI_BENCH_PLANT lists the faults: `slow` sleeps, `leak`
 keeps memory, `loss` scales what gradients flow through.
 """
 
