@@ -583,8 +583,8 @@ def test_errors_are_defined_in_one_module() -> None:
 
 DISTRIBUTIONS = {"huggingface_hub": "huggingface-hub", "yaml": "pyyaml", "pynvml": "nvidia-ml-py"}
 COMES_WITH = {"triton"}
-ASKED_FOR = {"matplotlib", "ray", "submitit"}
-"""The extras `plots`, `ray` and `slurm`: imported where pictures, or a cluster, are asked for."""
+ASKED_FOR = {"ray", "submitit"}
+"""The extras `ray` and `slurm`: imported where a cluster is asked for."""
 ON_REQUEST = {"_pytest", "pytest", "timm", "torchao", "torchvision", "tritonbench"}
 """Used by suites where a user has installed them and asks for them, with a clear word where they are missing."""
 LATER = {"requests"} if "ci_bench.github" not in MODULES else set()
@@ -604,7 +604,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
         {re.split(r"[<>=!~\[; ]", requirement)[0].lower() for requirement in listed}
         for listed in (
             project["dependencies"],
-            *(project["optional-dependencies"][name] for name in ("engine", "plots", "ray", "slurm")),
+            *(project["optional-dependencies"][name] for name in ("engine", "ray", "slurm")),
         )
     )
     heavy = {DISTRIBUTIONS.get(top, top) for top in HEAVY - COMES_WITH - ON_REQUEST}

@@ -39,7 +39,7 @@ def test_a_page_names_what_exists(page):
     "line",
     [
         "$ pip install 'ci-bench[engine,ray]' && ray start",
-        '`pip install "ci-bench[plots]"`',
+        '`pip install "ci-bench[slurm]"`',
         "image: ghcr.io/ci-bench/ci-bench:0.1.0",
     ],
 )

@@ -60,11 +60,11 @@ def test_what_measures_otherwise_has_another_digest(load, text):
 
 
 def test_flags_are_asked_for_and_change_no_digest(load):
-    config = load(launches=2, threads=2)
+    config = load(launches=2, device="cpu")
     assert planning.digest(config) == planning.digest(load())
     flags = settings(filter=("one", "two"), base="HEAD~3")
     found = asked(flags, config)
-    assert found == {"launches": ("2",), "threads": ("2",), "base": ("HEAD~3",), "filter": ("one", "two")}
+    assert found == {"launches": ("2",), "device": ("cpu",), "base": ("HEAD~3",), "filter": ("one", "two")}
     started = planning.start(config, workflow=WORKFLOW, asked=found)
     assert (started.asked, started.workflow) == (found, WORKFLOW)
 

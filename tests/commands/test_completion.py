@@ -22,7 +22,7 @@ def script(tmp_path, capsys):
     """Writes the script of a shell."""
 
     def written(shell):
-        assert cli.main(["completion", shell]) == 0
+        assert cli.main(["--completion", shell]) == 0
         path = tmp_path / f"ci-bench.{shell}"
         path.write_text(capsys.readouterr().out)
         return path
@@ -45,10 +45,10 @@ def offered(script, *words):
         (["ga"], ["gate"]),
         (["-v", "sh"], ["show"]),
         (["gate", "--basel"], ["--baseline"]),
-        (["gate", "--launches", "3", "--th"], ["--threads"]),
+        (["gate", "--launches", "3", "--sav"], ["--save-outputs", "--save-baseline"]),
         (["show", "--format", "ju"], ["junit"]),
         (["show", "--format", ""], ["terminal", "comment", "markdown", "html", "json", "junit", "code-quality", "badge", "time"]),
-        (["completion", ""], ["bash", "zsh", "fish", "-h", "--help"]),
+        (["--completion", ""], ["bash", "zsh", "fish"]),
         (["history", "ad"], ["add"]),
         (["history", "add", "--rem"], ["--remote"]),
         (["fleet", "status", "gate", "--d"], ["--device"]),
@@ -84,7 +84,7 @@ def test_every_command_and_flag_is_in_the_script(script, shell):
     [
         ("ga", ["gate"]),
         ("gate --basel", ["--baseline"]),
-        ("report --format ju", ["junit"]),
+        ("show --format ju", ["junit"]),
         ("history ad", ["add"]),
         ("history add --rem", ["--remote"]),
     ],

@@ -57,9 +57,9 @@ def test_outside_a_repository_nothing_above_counts(tmp_path, capsys, monkeypatch
     assert listed(capsys)[0] == ExitCode.BAD_INPUT
 
 
-@pytest.mark.parametrize("command", ["list", "run", "gate", "calibrate", "fetch-models"])
+@pytest.mark.parametrize("command", ["list", "run", "gate", "calibrate", "setup --models"])
 def test_without_a_file_ways_on_are_named(root, command, capsys):
-    code = cli.main([command])
+    code = cli.main(command.split())
     said = capsys.readouterr().err
     assert code == ExitCode.BAD_INPUT
     assert "no ci-bench.yml in" in said

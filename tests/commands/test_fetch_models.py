@@ -1,4 +1,4 @@
-"""`fetch-models` against a hub on the loopback: who is sent the token, what is stored, what is said where the hub says no.
+"""`setup --models` against a hub on the loopback: who is sent the token, what is stored, what is said where the hub says no.
 
 State: a server that has one public and one gated model, as the hub answers of them; a fresh cache for each run.
 """

@@ -106,6 +106,7 @@ ARGUMENTS = ("--bound", "6%", "--reason", "a feature", "--pull-request", "7", "-
 @pytest.fixture
 def tree(tmp_path, monkeypatch):
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    subprocess.run(["git", "-C", str(tmp_path), "config", "user.name", "ann"], check=True)
     (tmp_path / "ci-bench.yml").write_text("schema_version: 1\nsuites: {}\n")
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
@@ -113,7 +114,7 @@ def tree(tmp_path, monkeypatch):
 
 
 def test_the_command_writes_next_to_the_configuration(tree, capsys):
-    assert cli.main(["accept", "functions/*", "--metric", "step_time", "--author", "ann", *ARGUMENTS]) == ExitCode.OK
+    assert cli.main(["accept", "functions/*", "--metric", "step_time", *ARGUMENTS]) == ExitCode.OK
     (one,) = load_accepted(tree / "ci-bench-accepted.yml")
     assert (one.case, one.metric, one.direction, one.bound) == ("functions/*", "step_time", Direction.HIGHER, "6%")
     assert (one.author, one.pull_request, one.expires) == ("ann", 7, "2030-01-31")
@@ -124,7 +125,7 @@ def test_the_command_writes_next_to_the_configuration(tree, capsys):
 def test_the_command_adds_to_the_file(tree):
     for kind in (["--metric", "step_time"], ["--outputs"], ["--learning"]):
         bound = ["--bound", "300"] if kind != ["--metric", "step_time"] else []
-        assert cli.main(["accept", "functions/*", *kind, "--author", "ann", *ARGUMENTS, *bound]) == ExitCode.OK
+        assert cli.main(["accept", "functions/*", *kind, *ARGUMENTS, *bound]) == ExitCode.OK
     assert [one.bound for one in load_accepted(tree / "ci-bench-accepted.yml")] == ["6%", 300, 300]
 
 
@@ -139,14 +140,21 @@ def test_the_command_adds_to_the_file(tree):
     ],
 )
 def test_the_command_refuses_what_the_file_could_not_say(tree, wrong, capsys):
-    assert cli.main(["accept", "functions/*", "--author", "ann", *ARGUMENTS, *wrong]) == ExitCode.BAD_INPUT
+    assert cli.main(["accept", "functions/*", *ARGUMENTS, *wrong]) == ExitCode.BAD_INPUT
     assert not (tree / "ci-bench-accepted.yml").exists()
     assert "ci-bench-accepted.yml: " in capsys.readouterr().err
 
 
+def test_without_a_name_git_is_told_how_to_know_it(tree, monkeypatch, capsys):
+    subprocess.run(["git", "-C", str(tree), "config", "--unset", "user.name"], check=True)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    assert cli.main(["accept", "a", "--metric", "step_time", *ARGUMENTS]) == ExitCode.BAD_INPUT
+    assert "git config user.name" in capsys.readouterr().err
+
+
 def test_a_broken_file_is_left_alone(tree):
     (tree / "ci-bench-accepted.yml").write_text("schema_version: 1\nkinds: all\n")
-    assert cli.main(["accept", "a", "--metric", "step_time", "--author", "ann", *ARGUMENTS]) == ExitCode.BAD_INPUT
+    assert cli.main(["accept", "a", "--metric", "step_time", *ARGUMENTS]) == ExitCode.BAD_INPUT
     assert (tree / "ci-bench-accepted.yml").read_text() == "schema_version: 1\nkinds: all\n"
     assert cli.main(["validate", str(tree / "ci-bench-accepted.yml")]) == ExitCode.BAD_INPUT
 

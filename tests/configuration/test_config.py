@@ -122,13 +122,13 @@ suites:
       optimizer: [adam]
 polizy: {}
 """
-    assert complaints(text, tmp_path, Overrides(threads=0)) == [
+    assert complaints(text, tmp_path, Overrides(launches=0)) == [
         "ci-bench.yml:3: run.launchs: unknown field; did you mean 'launches'?",
         "ci-bench.yml:5: run.blocks: the field comes twice, first on line 4",
         "ci-bench.yml:8: suites.training_loss[0].lr: 'fast' is not a number",
         f"ci-bench.yml:9: suites.training_loss[0].optimizer: a list is not one of {OPTIMIZERS}",
         "ci-bench.yml:10: polizy: unknown field; did you mean 'policy'?",
-        "flag for threads: 0 is less than 1",
+        "flag for launches: 0 is less than 1",
     ]
 
 
@@ -187,9 +187,9 @@ def test_threads_need_no_file(tmp_path: Path) -> None:
 
 def test_flags_win_over_the_file(tmp_path: Path) -> None:
     text = MINIMAL + "run: {device: cpu, launches: 9, budget_s: 5, blocks: 2}\n"
-    given_flags = Overrides(device="cuda:0", launches=1, budget_s=60, stage_timeout_s=30, threads=4)
+    given_flags = Overrides(device="cuda:0", launches=1, budget_s=60)
     run = load(text, tmp_path, given_flags).run
-    assert run == RunOptions(device="cuda:0", launches=1, budget_s=60.0, stage_timeout_s=30.0, threads=4, blocks=2)
+    assert run == RunOptions(device="cuda:0", launches=1, budget_s=60.0, blocks=2)
 
 
 @pytest.mark.parametrize(("word", "budget_s"), [("5m", 300.0), ("90s", 90.0), ("1h30m", 5400.0), ("null", None)])

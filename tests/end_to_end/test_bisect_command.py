@@ -59,7 +59,7 @@ def bisect(capsys, tmp_path, *arguments):
 def test_a_planted_commit_among_64_is_found_in_at_most_eight_comparisons(history, capsys, tmp_path):
     repository = history(64, slower=37, broken={32})
     with left_alone(repository.top):
-        code, out, said = bisect(capsys, tmp_path, "HEAD~64", "HEAD", "--case", "command/step")
+        code, out, said = bisect(capsys, tmp_path, "HEAD~64", "HEAD", "--filter", "command/step")
     assert code == 0, said
     assert "commit 37" in out
     assert "command/step work (command): 10 % worse" in out

@@ -115,8 +115,9 @@ def test_compacting_and_exporting_lose_nothing_and_are_taken_over(run, store, tm
     assert "imported 0 of 40" in run("import", "out/history.json.gz", "-s", "other")[2]
 
 
-def test_a_store_beyond_its_size_is_thinned_out_and_says_so(run, store):
-    code, _, err = run("compact", "--most-bytes", "800")
+def test_a_store_beyond_its_size_is_thinned_out_and_says_so(run, store, monkeypatch):
+    monkeypatch.setattr("ci_bench.history.compaction.compact.__kwdefaults__", {"most_bytes": 800})
+    code, _, err = run("compact")
     assert code == 0
     assert re.search(r"thinned out \d+ old runs", err)
     left = FolderStore(store).read()
@@ -131,7 +132,8 @@ def test_many_single_records_are_compacted_by_themselves(run, store, tmp_path):
 
 
 def test_the_page_is_one_file_that_names_what_is_open(run, store, tmp_path):
-    assert run("page", "-o", "trend.html", "--commits", "https://github.com/o/r/commit")[0] == 0
+    run("add", results(tmp_path / "runs", 40, 1.1), "--url", "https://github.com/o/r/actions/runs/7")
+    assert run("page", "-o", "trend.html")[0] == 0
     text = (tmp_path / "trend.html").read_text()
     assert "for the worse" in text
     assert f"https://github.com/o/r/commit/{35:040x}" in text

@@ -4,7 +4,6 @@ import base64
 import json
 import re
 import shutil
-import sys
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -69,23 +68,19 @@ def test_documents_of_another_run_are_not_shown_as_this_one(ci_bench, compared: 
     code, out, err = ci_bench("show", compared, "--format", "html")
     assert (code, "belongs to another run" in err) == (0, True)
     assert {one["label"].split(" · ")[0] for chart in unpacked(out)["cases"][0]["samples"] for one in chart["series"]} <= {"base"}
-    assert ci_bench("show", compared, "--format", "html", "--head", compared / "results.json")[0] == 2
 
 
-def test_pictures_go_into_a_folder(ci_bench, compared: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    code, _, err = ci_bench("show", compared, "--format", "png", "--output", tmp_path / "pictures")
-    made = sorted((tmp_path / "pictures").iterdir())
-    assert (code, f"wrote {len(made)} pictures" in err) == (0, True)
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in made)
-    assert ci_bench("show", compared, "--format", "svg")[0] == 2
+@pytest.mark.parametrize("form", [[], ["--format", "time"]])
+def test_forms_of_the_terminal_are_not_written(ci_bench, compared: Path, tmp_path: Path, form) -> None:
+    code, _, err = ci_bench("show", compared, *form, "--output", tmp_path / "verdict.txt")
+    assert (code, "name its form with --format (html, comment, markdown, json" in err) == (2, True)
+    assert not (tmp_path / "verdict.txt").exists()
 
 
-def test_without_matplotlib_pictures_say_what_to_install(ci_bench, compared: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    code, _, err = ci_bench("show", compared, "--format", "png", "--output", tmp_path / "pictures")
-    assert (code, 'pip install "ci-bench[plots]"' in err) == (2, True)
-    assert not (tmp_path / "pictures").exists()
+def test_a_decision_is_that_of_compare(ci_bench, compared: Path) -> None:
+    code, out, _ = ci_bench("show", compared, "--format", "json")
+    _, said, _ = ci_bench("compare", compared / "base" / "results.json", compared / "results.json", "--format", "json")
+    assert (code, json.loads(out)) == (0, json.loads(said))
 
 
 def test_a_badge_is_json_for_shields(ci_bench, compared: Path) -> None:
@@ -103,9 +98,9 @@ def test_the_terminal_shows_either_document_at_eighty_columns(ci_bench, compared
         assert [line for line in out.splitlines() if cell_len(line) > 80 and "ci-bench run" not in line] == []
 
 
-def test_a_run_writes_its_page_when_asked(ci_bench, plugin, configure, tmp_path: Path) -> None:
+def test_a_run_writes_its_page(ci_bench, plugin, configure, tmp_path: Path) -> None:
     configure({"name": "one"}, launches=1)
-    assert ci_bench("run", "--output", tmp_path / "out", "--report")[0] == 0
+    assert ci_bench("run", "--output", tmp_path / "out")[0] == 0
     assert {"results.json", "report.html"} <= {path.name for path in (tmp_path / "out").iterdir()}
     assert "fake/one" in (tmp_path / "out" / "report.html").read_text()
     assert ci_bench("show", tmp_path / "out")[0] == 0

@@ -73,7 +73,7 @@ def slower(tmp_path, monkeypatch):
 def test_the_printed_line_measures_the_case_again_and_gets_the_same_verdict(slower, tmp_path, ci_bench) -> None:
     asked = ("--config", "it's $HOME.yml", "--baseline", "paired", "--base", "start", "--noise", tmp_path / "noise of mine")
     out = tmp_path / "out"
-    code, shown, said = ci_bench("gate", *asked, "--launches", LAUNCHES, "--threads", 1, "--device", "cpu", "--output", out)
+    code, shown, said = ci_bench("gate", *asked, "--launches", LAUNCHES, "--device", "cpu", "--output", out)
     first = outcome(out)
     assert (code, {case.verdict for case in first.cases}) == (ExitCode.POLICY_NOT_MET, {Verdict.REGRESSED}), said
     (line,) = (told.strip() for told in shown.partition("Reproduce the worst case:")[2].splitlines() if "ci-bench " in told)
@@ -88,7 +88,7 @@ def test_the_printed_line_measures_the_case_again_and_gets_the_same_verdict(slow
     assert (case.verdict, again.base.source.commit) == (Verdict.REGRESSED, first.base.source.commit)
     results = documents.read_results(slower / "ci-bench-results" / "results.json")
     assert [len(metric.launches) for metric in results.cases[0].metrics] == [LAUNCHES]
-    assert results.run.asked["threads"] == ("1",)
+    assert results.run.asked["launches"] == (str(LAUNCHES),)
 
 
 def test_all_that_was_asked_is_in_the_line() -> None:
@@ -98,14 +98,12 @@ def test_all_that_was_asked_is_in_the_line() -> None:
         config=Path("own.yml"),
         device="cuda:1",
         launches=3,
-        threads=1,
-        stage_timeout_s=0.5,
         budget_s=600.0,
         baseline="artifact",
         fetched=Path("fetched"),
         prepared=None,
     )
-    line = "--config own.yml --baseline artifact --fetched fetched --device cuda:1 --launches 3 --threads 1 --stage-timeout 0.5"
+    line = "--config own.yml --baseline artifact --fetched fetched --device cuda:1 --launches 3"
     assert " ".join(command_again("gate", settings)) == f"ci-bench gate {line} --budget 600"
     paired = Measuring(environ={}, here=Path(), prepared=Path("sides"), base="main")
     assert command_again("gate", paired, base="a" * 40) == ("ci-bench", "gate", "--baseline", "paired", "--base", "a" * 40)

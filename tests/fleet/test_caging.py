@@ -295,7 +295,7 @@ class TestALease:
             run_of = Run(id="r", started_at="2026-02-01T00:00:00Z", state=RunState.PARTIAL, config_digest="c", device="cpu")
             lease = FleetLease(number=number, cases=("s/a",), first=0, launches=1, expected_s=1.0)
             words = lease_command(settings, run_of, sources)(LeaseOrder(lease=lease, attempt=1, slot="cpu"), out)
-            assert main([*words[words.index("lease") :]]) == ExitCode.OK
+            assert main([*words[words.index("fleet") :]]) == ExitCode.OK
             assert (out / "results.json").read_text() == (out / "base" / "results.json").read_text() == "a document"
             return [each[each.index(IMAGE) + 1 :] for each in runs(notes)]
 
@@ -303,17 +303,17 @@ class TestALease:
 
     def test_both_sides_are_made_once_and_measured_in_containers_alone(self, lease, tmp_path):
         first, second = lease(0), lease(1)
-        assert [words[0] for words in first] == ["setup", "lease"]
-        assert [words[0] for words in second] == ["lease"]
+        assert [words[0] for words in first] == ["setup", "fleet"]
+        assert [words[0] for words in second] == ["fleet"]
         assert second[0][second[0].index("--output") + 1] == "/results"
         assert second[0][second[0].index("--lease") + 1] == "r/1/1"
         (place,) = (path for path in (tmp_path / "node").iterdir() if path.is_dir())
         assert second[0][second[0].index("--prepared") + 1] == str(place / "prepared")
 
     def test_a_side_that_could_not_be_made_is_made_again_by_the_next(self, lease):
-        assert [words[0] for words in lease(0, failure="'no wheel'")] == ["setup", "lease"]
-        assert [words[0] for words in lease(1)] == ["setup", "lease"]
-        assert [words[0] for words in lease(2)] == ["lease"]
+        assert [words[0] for words in lease(0, failure="'no wheel'")] == ["setup", "fleet"]
+        assert [words[0] for words in lease(1)] == ["setup", "fleet"]
+        assert [words[0] for words in lease(2)] == ["fleet"]
 
 
 def test_a_gate_whose_image_cannot_be_pulled_names_the_slot_and_what_to_do(notes, tmp_path, monkeypatch, capfd):
@@ -326,7 +326,7 @@ def test_a_gate_whose_image_cannot_be_pulled_names_the_slot_and_what_to_do(notes
     monkeypatch.setenv("CI_BENCH_SOURCES", str(tmp_path / "node"))
     monkeypatch.chdir(repository.top)
     words = ("--config", str(config), "--base", base, "--output", str(tmp_path / "out"), "--image", IMAGE)
-    assert main(["gate", "--fleet", "local:cpu", "--attempts", "1", *words]) == ExitCode.MEASURING_FAILED
+    assert main(["gate", "--fleet", "local:cpu", *words]) == ExitCode.MEASURING_FAILED
     told = " ".join(capfd.readouterr().err.split())
     assert "lost: lease 0, attempt 1 on cpu: exit code 3:" in told
     assert f"manifest unknown; try `docker pull {IMAGE}` there" in told
@@ -382,9 +382,9 @@ def test_without_an_image_both_sides_are_made_and_measured_by_processes_in_the_c
     words = lease_command(Measuring(environ={}, here=repository.top, fleet="local", config=config), run, sources)
     order = LeaseOrder(lease=FleetLease(number=0, cases=("s/a",), first=0, launches=1, expected_s=1.0), attempt=1, slot="cpu")
     command = words(order, tmp_path / "out")
-    assert main([*command[command.index("lease") :]]) == ExitCode.OK
+    assert main([*command[command.index("fleet") :]]) == ExitCode.OK
     told = [json.loads(line) for line in notes.read_text().splitlines()]
-    assert [each["words"][0] for each in told] == ["setup", "lease"]
+    assert [each["words"][0] for each in told] == ["setup", "fleet"]
     for each in told:
         assert each["flags"] == ["-P", "-m"], "a module of the checkout's own is not ours"
         assert (

@@ -226,7 +226,6 @@ class TestBudgets:
         [
             (Limits(wall_s=20.0), "the budget of 20 s"),
             (Limits(device_s=40.0), "40 device-seconds"),
-            (Limits(money=0.1, price_per_hour=10.0), "the budget of 0.1 (at 10 an hour)"),
         ],
     )
     def test_they_hold_for_the_whole(self, limits, words):
@@ -236,10 +235,9 @@ class TestBudgets:
         assert all(words in reason for reason in outcome.given_up.values())
         assert outcome.device_s < 140.0
 
-    @pytest.mark.parametrize("limits", [Limits(device_s=99.5), Limits(money=0.995, price_per_hour=36.0)])
-    def test_no_lease_begins_that_is_expected_to_exceed_them_and_shorter_ones_do(self, limits):
+    def test_no_lease_begins_that_is_expected_to_exceed_them_and_shorter_ones_do(self):
         """A launch of all cases takes 78 s; three slots are busy at once."""
-        coordinator, fleet, _, _ = make(limits=limits, still_open=stays_open(CASES, 4))
+        coordinator, fleet, _, _ = make(limits=Limits(device_s=99.5), still_open=stays_open(CASES, 4))
         outcome = coordinator.run(CASES)
         assert 90.0 < outcome.device_s < 99.5
         assert sum(seconds(order) for order in fleet.orders) == outcome.device_s
@@ -257,7 +255,7 @@ class TestBudgets:
         assert outcome.given_up == dict.fromkeys(CASES, "the budget of 100 device-seconds has been spent")
 
     def test_a_budget_that_holds_everything_changes_nothing(self):
-        coordinator, _, ledger, _ = make(limits=Limits(device_s=1e6, money=1e6, price_per_hour=1.0))
+        coordinator, _, ledger, _ = make(limits=Limits(device_s=1e6))
         outcome = coordinator.run(CASES)
         assert (launches(ledger), outcome.given_up) == (WANTED, {})
 

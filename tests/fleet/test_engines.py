@@ -88,11 +88,8 @@ def test_devices_are_slots_and_the_command_names_what_is_leased(tmp_path):
     ("given", "words"),
     [
         ({"gpu_seconds": 60.0, "fleet": None}, "--gpu-seconds limits the leases of a fleet"),
-        ({"max_cost": 60.0, "price": 2.0, "fleet": None}, "--max-cost limits the leases of a fleet"),
         ({"gpu_seconds": 0.0}, "--gpu-seconds 0: an amount above 0"),
-        ({"max_cost": 5.0, "price": float("nan")}, "--price nan"),
-        ({"max_cost": 5.0}, "--price AMOUNT .* belong together"),
-        ({"price": 5.0}, "belong together"),
+        ({"gpu_seconds": float("nan")}, "--gpu-seconds nan: an amount above 0"),
     ],
 )
 def test_a_budget_that_could_not_be_kept_is_refused(given, words):
@@ -101,10 +98,10 @@ def test_a_budget_that_could_not_be_kept_is_refused(given, words):
 
 
 def test_budgets_are_limits_of_the_whole():
-    made = replace(settings("local"), gpu_seconds=60.0, max_cost=5.0, price=2.0)
+    made = replace(settings("local"), gpu_seconds=60.0)
     check_budgets(made)
     bench = SimpleNamespace(config=SimpleNamespace(run=SimpleNamespace(budget_s=9.0)))
-    assert _limits(made, bench) == Limits(device_s=60.0, money=5.0, price_per_hour=2.0, wall_s=9.0)
+    assert _limits(made, bench) == Limits(device_s=60.0, wall_s=9.0)
 
 
 @pytest.mark.parametrize("text", ["whole", "whole/7", "whole/7/0", "whole/-1/1", "a b/1/1", "whole/7/1/1"])

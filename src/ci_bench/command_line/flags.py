@@ -147,7 +147,7 @@ class _Actions(NamedTuple):
         return self.parsers.add_parser(name, help=summary, description=sentence)
 
     def add_command(self, name: str, summary: str, add_flags: Callable[[argparse.ArgumentParser], None]) -> None:
-        """Add an action that is a command with a module of its own, as `fleet merge`."""
+        """Add an action that has its own module, as `fleet merge`."""
         parser = self.add(name.partition(" ")[2], summary)
         add_flags(parser)
         parser.set_defaults(command=name)
@@ -191,7 +191,9 @@ def _setup(parser: argparse.ArgumentParser) -> None:
     kinds.add_argument("--prepared", type=Path, metavar="DIR", help=prepared)
     models = "fetch instead the configuration's models from the Hugging Face hub, with HF_TOKEN"
     kinds.add_argument("--models", dest="command", action="store_const", const="setup --models", help=models)
-    _output(parser, "folder for the logs")
+    logs = "folder for the logs (default: ci-bench-results)"
+    unless = argparse.SUPPRESS
+    parser.add_argument("-o", "--output", default=unless, type=Path, metavar="DIR", help=logs)
 
 
 def _compare(parser: argparse.ArgumentParser) -> None:

@@ -11,9 +11,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from ci_bench.errors import BadInput
+
 if TYPE_CHECKING:
     from ci_bench.command_line.fastrnns_flags import FastrnnsRequest
     from ci_bench.configuration.config import Overrides
+
+OF_PARSING = {"command", "action", "verbose", "completion"}
+"""Names that are of no command."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,8 +32,14 @@ class Settings:
     def of(cls, flags: argparse.Namespace, environ: Mapping[str, str], here: Path) -> Self:
         """Set this kind's fields from flags.
 
-        A field without a flag in this command keeps its default.
+        A field without a flag in this command keeps its default. Raises `BadInput` if a flag was
+        given that this form of the command ignores, as ``doctor --selftest --only clocks``.
         """
+        known = {field.name for field in fields(cls)} | OF_PARSING
+        for name, value in vars(flags).items():
+            if name not in known and value not in (None, False, []):
+                command = f"ci-bench {flags.command}"
+                raise BadInput(f"`{command}` takes no --{name.replace('_', '-')}; see `{command} --help`")
         given = {field.name: _frozen(vars(flags)[field.name]) for field in fields(cls) if field.name in vars(flags)}
         return cls(environ=environ, here=here, **given)
 
@@ -170,12 +181,9 @@ class Fastrnns(Settings):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Examining(Settings):
-    """Settings of `doctor`: `quick` omits measuring the machine's noise; the others are refused."""
+    """Settings of `doctor`: `quick` omits measuring the machine's noise."""
 
     quick: bool = False
-    only: tuple[str, ...] = ()
-    device: str | None = None
-    output: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,7 @@ from ci_bench.command_line.settings import Examining
 from ci_bench.commands.measuring import Measurement, caller
 from ci_bench.commands.output import console
 from ci_bench.diagnostics.doctor import examine, noise, noise_config, render
-from ci_bench.errors import BadInput, ExitCode
+from ci_bench.errors import ExitCode
 from ci_bench.processes.launch import make_folder
 from ci_bench.records.results import SideName
 from ci_bench.runner.planning import Plan
@@ -14,13 +14,7 @@ from ci_bench.suites.reference_kernels.plan import SUITE
 
 
 def doctor(settings: Examining) -> int:
-    """Examine this machine, and measure how much it differs from itself.
-
-    Raises:
-        BadInput: a flag was given that only another examination uses.
-    """
-    if settings.only or settings.device or settings.output:
-        raise BadInput("--only, --device and --output go with --gpu or --selftest")
+    """Examine this machine, and measure how much it differs from itself."""
     findings = examine(settings.environ)
     usable = all(finding.usable for finding in findings)
     if usable and not settings.quick:

@@ -24,7 +24,7 @@ def show(settings: Showing) -> int:
     """Print or write the verdict of a document or a run's folder; of a training's log, what would be read.
 
     Raises:
-        BadInput: the form cannot be written to a file, or is none of a log.
+        BadInput: the form cannot be written to a file, or does not suit a log.
         BadDocument: the document is not sound, or results that the form needs are missing.
         CannotWrite: the file cannot be written.
     """

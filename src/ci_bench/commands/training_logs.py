@@ -1,4 +1,4 @@
-"""What a gate would read from a training's log."""
+"""Prints the steps and digits that a gate would read from a training's log."""
 
 import statistics
 from pathlib import Path

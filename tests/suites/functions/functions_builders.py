@@ -12,7 +12,7 @@ from ci_bench.suites.contract import Computed, Context, Evidence
 from ci_bench.suites.functions.plan import Functions
 
 HEAD = "import torch\nimport ci_bench\n"
-QUICK = ("--device", "cpu", "--threads", "1", "--launches", "1")
+QUICK = ("--device", "cpu", "--launches", "1")
 RUN = {"sampling": "fixed", "blocks": 2, "sample_s": 0.002, "warmup_s": 0.1, "overlap": False, "explain": "never"}
 
 
