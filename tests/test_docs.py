@@ -29,7 +29,7 @@ def commands():
         path.read_text() for path in ROOT.glob("examples/**/*.yml")
     ]
     found = re.findall(
-        r"\bci-bench (?:run|gate|compare|report|show(?= FILE| \S+\.json)|validate|list|doctor|gpu-check|selftest|calibrate|convert|fastrnns|publish|announce|fetch-baseline|setup|history|bisect)\b[^`\n|&]*",
+        r"\bci-bench (?:run|gate|compare|report|show(?= FILE| \S+\.json)|validate|list|doctor|gpu-check|selftest|calibrate|convert|fastrnns|github|setup|history|bisect)\b[^`\n|&]*",
         "\n".join(texts),
     )
     return sorted({line.strip() for line in found})

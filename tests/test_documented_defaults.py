@@ -334,5 +334,5 @@ def test_patience_in_the_page_is_that_of_the_flags() -> None:
     found = re.search(r"`--patience`; (\d+) s for `publish`, else (\d+) s", text)
     assert found
     parse = make_parser().parse_args
-    publish, other = parse(["publish", "x"]).patience_s, parse(["announce"]).patience_s
+    publish, other = parse(["github", "publish", "x"]).patience_s, parse(["github", "announce"]).patience_s
     assert (float(found[1]), float(found[2])) == (publish, other)

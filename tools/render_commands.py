@@ -28,7 +28,7 @@ def render() -> str:
         actions = dict(_children(parser))
         parts += [] if actions else ["", *_table(parser)]
         for action, inner in actions.items():
-            parts += ["", f"### {name} {action}", "", *_table(inner)]
+            parts += ["", f"### {name} {action}", "", _summary(parser, action), "", *_table(inner)]
     return "\n".join(parts) + "\n"
 
 
@@ -40,6 +40,13 @@ def _children(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.A
 
 def _sentence(parser: argparse.ArgumentParser) -> str:
     return _cell((parser.description or "").rstrip("."))
+
+
+def _summary(parser: argparse.ArgumentParser, action: str) -> str:
+    """Return what an action does, as its command's help has it."""
+    nested = (one for one in parser._actions if isinstance(one, argparse._SubParsersAction))  # noqa: SLF001
+    (text,) = (one.help or "" for group in nested for one in group._get_subactions() if one.dest == action)  # noqa: SLF001
+    return _cell(text[0].upper() + text[1:])
 
 
 def _table(parser: argparse.ArgumentParser) -> list[str]:

@@ -37,13 +37,14 @@ def places(state: Mapping[str, Any]) -> Places:
 def fetch_config(state: Mapping[str, Any]) -> list[str]:
     """The configuration of the base branch."""
     settings = state["settings"]
-    return ["fetch-config", "--config-path", settings["config_path"], "--output", places(state).config, *requested(settings)]
+    path, output = settings["config_path"], places(state).config
+    return ["github", "fetch-config", "--config-path", path, "--output", output, *requested(settings)]
 
 
 def fetch_baseline(state: Mapping[str, Any]) -> list[str]:
     """The results of an ancestor of the base commit."""
     settings = state["settings"]
-    return ["fetch-baseline", "--output", places(state).baseline, *_baseline(settings), *requested(settings)]
+    return ["github", "fetch-baseline", "--output", places(state).baseline, *_baseline(settings), *requested(settings)]
 
 
 def setup(state: Mapping[str, Any]) -> list[str]:
@@ -67,7 +68,8 @@ def bench(state: Mapping[str, Any]) -> list[str]:
 def publish(state: Mapping[str, Any]) -> list[str]:
     """The verdict, computed anew, and told."""
     here, settings = places(state), state["settings"]
-    argv = ["publish", here.documents, "--output", here.report, "--artifact", settings["artifact"], *mark(settings)]
+    argv = ["github", "publish", here.documents, "--output", here.report]
+    argv += ["--artifact", settings["artifact"], *mark(settings)]
     argv += ["--patience", str(settings["patience_s"])]
     if settings["mode"] == "native":  # the code under test could have changed what was fetched before
         return [*argv, *judging(settings)]
@@ -93,7 +95,7 @@ def answer_request(settings: Mapping[str, Any], output: str) -> list[str]:
     """Checks and answers a comment's request for a run."""
     named = ["--artifact", settings["artifact"], "--baseline-artifact", settings["baseline_artifact"]]
     told = ["--config-path", settings["config_path"], "--comment-author", settings["comment_author"]]
-    return ["answer-request", "--output", output, *named, *told, "--patience", str(settings["patience_s"])]
+    return ["github", "answer-request", "--output", output, *named, *told, "--patience", str(settings["patience_s"])]
 
 
 def _filters(settings: Mapping[str, Any]) -> list[str]:

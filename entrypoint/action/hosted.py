@@ -64,8 +64,9 @@ def arguments(settings: Mapping[str, Any], output: str) -> list[str]:
     """The command's arguments."""
     told = ["--output", output, *commands.mark(settings), "--patience", str(settings["patience_s"])]
     if settings["command"] == "announce":
-        return ["announce", *told]
+        return ["github", "announce", *told]
     if settings["command"] == "answer-request":
         return commands.answer_request(settings, output)
     machines = ["--machines", settings["machines"]] if settings["machines"] else []
-    return ["publish", "--artifact", settings["artifact"], *machines, *told, *commands.judging(settings)]
+    argv = ["github", "publish", "--artifact", settings["artifact"], *machines]
+    return [*argv, *told, *commands.judging(settings)]

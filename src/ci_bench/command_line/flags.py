@@ -71,7 +71,7 @@ def _gate(parser: argparse.ArgumentParser) -> None:
     prepared = "measure the two sides that `ci-bench setup` prepared in DIR; implies --baseline paired"
     parser.add_argument("--prepared", type=Path, metavar="DIR", help=prepared)
     _fleet(parser)
-    fetched = "with --baseline artifact: the folder that fetch-baseline wrote, in an earlier step with a token"
+    fetched = "with --baseline artifact: the folder that `ci-bench github fetch-baseline` wrote, in an earlier step with a token"
     parser.add_argument("--fetched", type=Path, metavar="DIR", help=fetched)
     _noise(parser)
     learn = "learn this machine's noise from the first launches, and keep it with the calibrations; only for trusted code"
@@ -264,6 +264,20 @@ def _calibrate(parser: argparse.ArgumentParser) -> None:
     _noise(parser)
 
 
+def _github(parser: argparse.ArgumentParser) -> None:
+    """The actions of `ci-bench github`, each with its own flags."""
+    actions = parser.add_subparsers(title="actions", required=True, dest="action", metavar="ACTION")
+    judged = "judge another job's results, comment, and set the check; measures nothing"
+    _publish(actions.add_parser("publish", help=judged))
+    _announce(actions.add_parser("announce", help="report that measuring has started"))
+    baseline = "fetch the results of the nearest ancestor of the base commit"
+    _fetch_baseline(actions.add_parser("fetch-baseline", help=baseline))
+    config = "fetch the base branch's configuration, to measure a pull request with"
+    _fetch_config(actions.add_parser("fetch-config", help=config))
+    request = "check a comment's request for a run, and answer it"
+    _answer_request(actions.add_parser("answer-request", help=request))
+
+
 def _publish(parser: argparse.ArgumentParser) -> None:
     folders = "folders with results (default: the artifacts of the run that measured)"
     parser.add_argument("folders", type=Path, nargs="*", help=folders)
@@ -278,7 +292,7 @@ def _publish(parser: argparse.ArgumentParser) -> None:
     chosen = "for a run on request: a filter that the request granted; repeatable"
     parser.add_argument("-k", "--filter", action="append", default=[], metavar="TEXT", help=chosen)
     parser.add_argument("--baseline", choices=("paired", "artifact", "none"), default="paired", help="what head is compared with")
-    fetched = "with --baseline artifact: use the folder that fetch-baseline wrote instead of fetching again"
+    fetched = "with --baseline artifact: use the folder that `ci-bench github fetch-baseline` wrote instead of fetching again"
     parser.add_argument("--fetched", type=Path, metavar="DIR", help=fetched)
     parser.add_argument("--comment", choices=("always", "on-change", "never"), default="always", help="when to comment")
     _comment_author(parser)
@@ -470,11 +484,7 @@ GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "calibrate": ("measure this tree against itself, and keep this machine's noise", _calibrate),
     "history": ("keep the results of runs, find changes over months, show them on a page", _history),
     "bisect": ("find the commit that made a case worse, by paired comparisons", _bisect),
-    "publish": ("on GitHub, without measuring: judge another job's results, comment, and set the check", _publish),
-    "announce": ("on GitHub: report that measuring has started", _announce),
-    "fetch-baseline": ("on GitHub: fetch the results of the nearest ancestor of the base commit", _fetch_baseline),
-    "fetch-config": ("on GitHub: fetch the base branch's configuration, to measure a pull request with", _fetch_config),
-    "answer-request": ("on GitHub: check a comment's request for a run, and answer it", _answer_request),
+    "github": ("on GitHub, with a token: fetch a baseline or configuration, publish a verdict", _github),
     "selftest": ("measure with injected faults, and fail unless each is caught and a clean run passes", _selftest),
     "doctor": ("check whether this machine can measure, and how noisy it is", _doctor),
     "completion": ("print a script that completes commands and flags by Tab", _completion),

@@ -329,11 +329,12 @@ class TrendSettings(Measuring):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Publishing(Settings):
-    """Settings of commands for GitHub: `publish`, `announce`, `fetch-baseline`, `fetch-config`, `answer-request`.
+    """Settings of `github` and its actions.
 
     For a run that a comment requested, `head` is the granted commit, and `filter` chose its cases.
     """
 
+    action: str = "publish"
     head: str | None = None
     filter: tuple[str, ...] = ()
     output: Path = Path("ci-bench-results")

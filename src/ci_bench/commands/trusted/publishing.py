@@ -1,4 +1,4 @@
-"""The commands that talk to GitHub: publish, announce, fetch-baseline. They measure nothing, and need no torch.
+"""The actions of `ci-bench github` except answer-request. They measure nothing, and need no torch.
 
 `publish` is the trusted half of a gate: it has a token and runs none of the pull request's code.
 The results that it reads come from a stranger; the verdict is computed again from the raw samples,
