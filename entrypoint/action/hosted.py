@@ -17,8 +17,8 @@ _PATTERN = r"(?=.{1,100}$)[A-Za-z0-9][A-Za-z0-9._-]*(\*[A-Za-z0-9._-]*)?"
 _MACHINE = r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}"
 _MACHINES = rf"{_MACHINE}( *, *{_MACHINE}){{0,15}}"
 _OF_BOTH = (
-    *("config_path", "baseline", "base", "baseline_branch", "baseline_workflow", "baseline_farthest"),
-    *("comment", "comment_author", "check", "check_name", "key", "patience_s", "head", "filter"),
+    *("config_path", "baseline", "base", "baseline_workflow"),
+    *("comment", "comment_author", "key", "head", "filter"),
 )
 FIELDS: Mapping[str, inputs.Parse] = {
     "command": inputs.one_of("publish", "announce", "answer-request", "install"),
@@ -62,7 +62,7 @@ def make_program(venv: Path) -> Path:
 
 def arguments(settings: Mapping[str, Any], output: str) -> list[str]:
     """The command's arguments."""
-    told = ["--output", output, *commands.mark(settings), "--patience", str(settings["patience_s"])]
+    told = ["--output", output, *commands.mark(settings)]
     if settings["command"] == "announce":
         return ["github", "announce", *told]
     if settings["command"] == "answer-request":

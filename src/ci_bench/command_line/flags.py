@@ -298,12 +298,12 @@ def _publish(parser: argparse.ArgumentParser) -> None:
     _comment_author(parser)
     _artifact_baseline(parser)
     _mark(parser)
-    _workflow(parser, patience_s=600.0)
+    _workflow(parser)
 
 
 def _announce(parser: argparse.ArgumentParser) -> None:
     _mark(parser)
-    _workflow(parser, patience_s=120.0)
+    _workflow(parser)
 
 
 def _answer_request(parser: argparse.ArgumentParser) -> None:
@@ -312,7 +312,7 @@ def _answer_request(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--baseline-artifact", default="ci-bench-baseline", metavar="NAME", help=named)
     _config_path(parser)
     _comment_author(parser)
-    _workflow(parser, patience_s=120.0)
+    _workflow(parser)
 
 
 def _comment_author(parser: argparse.ArgumentParser) -> None:
@@ -328,13 +328,13 @@ def _requested(parser: argparse.ArgumentParser) -> None:
 def _fetch_baseline(parser: argparse.ArgumentParser) -> None:
     _requested(parser)
     _artifact_baseline(parser)
-    _workflow(parser, patience_s=120.0)
+    _workflow(parser)
 
 
 def _fetch_config(parser: argparse.ArgumentParser) -> None:
     _requested(parser)
     _config_path(parser)
-    _workflow(parser, patience_s=120.0)
+    _workflow(parser)
 
 
 def _config_path(parser: argparse.ArgumentParser) -> None:
@@ -344,22 +344,18 @@ def _config_path(parser: argparse.ArgumentParser) -> None:
 def _artifact_baseline(parser: argparse.ArgumentParser) -> None:
     name = "artifact with the baseline; its * stands for what the * of --artifact matched"
     parser.add_argument("--baseline-artifact", default="ci-bench-baseline", metavar="NAME", help=name)
-    parser.add_argument("--baseline-branch", metavar="BRANCH", help="the branch it comes from (default: the pull request's base)")
     parser.add_argument("--baseline-workflow", metavar="PATH", help="the workflow that made it (default: this one)")
-    parser.add_argument("--baseline-farthest", type=int, metavar="N", help="maximum age of the baseline, in commits")
     parser.add_argument("--base", metavar="SHA", help="the base commit (default: the pull request's)")
 
 
 def _mark(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--key", default="default", help="identifies this gate if a pull request has several")
-    parser.add_argument("--check-name", default="ci-bench", metavar="NAME", help="name of the check")
-    parser.add_argument("--check", choices=("auto", "check-run", "status", "none"), default="auto", help="kind of check")
+    gate = "identifies this gate if a pull request has several; each has a comment and a check"
+    parser.add_argument("--key", default="default", help=gate)
 
 
-def _workflow(parser: argparse.ArgumentParser, *, patience_s: float) -> None:
-    parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder for the documents")
-    waiting = "total time to wait for GitHub"
-    parser.add_argument("--patience", dest="patience_s", type=float, default=patience_s, metavar="S", help=waiting)
+def _workflow(parser: argparse.ArgumentParser) -> None:
+    folder = "folder for the documents"
+    parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help=folder)
 
 
 def _selftest(parser: argparse.ArgumentParser) -> None:
