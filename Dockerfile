@@ -86,7 +86,7 @@ LABEL org.opencontainers.image.title="ci-bench" \
       org.opencontainers.image.created="${CREATED}" \
       org.opencontainers.image.base.name="${BASE_IMAGE}"
 
-# No USER: the composite action names the runner's own user, and a container action has to be root.
+# No USER: the action names the runner's own user, or starts as root where base and head are users of their own.
 WORKDIR /workspace
 ENTRYPOINT ["/usr/bin/tini", "-s", "-g", "--", "/opt/ci-bench/entrypoint/image.sh"]
 CMD ["--help"]

@@ -1,6 +1,5 @@
 #!/bin/bash
-# The image's entrypoint: finds places to write for whoever runs it, then becomes ci-bench, or with
-# `github-action` as its argument the steps of docker/action.yml. entrypoint/README.md has the contract.
+# The image's entrypoint: finds places to write for whoever runs it, then becomes ci-bench. entrypoint/README.md has the contract.
 #
 # The container may run as any user, with or without a passwd entry, and with a read-only root file system. What the caller set, and
 # can be used, stays as it is.
@@ -50,7 +49,4 @@ export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$XDG_CACHE_HOME/induct
 export TRITON_CACHE_DIR=${TRITON_CACHE_DIR:-$XDG_CACHE_HOME/triton}
 export MPLCONFIGDIR=${MPLCONFIGDIR:-$XDG_CACHE_HOME/matplotlib}
 
-if [[ ${1:-} == github-action ]]; then
-    exec python -I -B "${0%/*}/image_action.py"
-fi
 exec ci-bench "$@"

@@ -29,7 +29,7 @@ def commands():
         path.read_text() for path in ROOT.glob("examples/**/*.yml")
     ]
     found = re.findall(
-        r"\bci-bench (?:run|gate|compare|show(?= FILE| \S+\.json)|validate|list|doctor|calibrate|convert|fastrnns|publish|announce|fetch-baseline|setup|history|fleet merge(?= leg))\b[^`\n|&]*",
+        r"\bci-bench (?:run|gate|compare|show(?= FILE| \S+\.json)|validate|list|doctor|calibrate|convert|fastrnns|github|setup|history|fleet merge(?= leg))\b[^`\n|&]*",
         "\n".join(texts),
     )
     return sorted({line.strip() for line in found})

@@ -327,12 +327,10 @@ def test_what_a_gpu_and_a_cpu_drift_is_all_there_is() -> None:
     assert {*DEFAULT_DRIFT} == {"cpu", "cuda"}
 
 
-def test_patience_in_the_page_is_that_of_the_flags() -> None:
-    from ci_bench.command_line.flags import make_parser
+def test_patience_in_the_page_is_that_of_the_commands() -> None:
+    from ci_bench.commands.trusted.publishing import HOSTED_PATIENCE_S, PATIENCE_S
 
     text = plain((ROOT / "docs" / "github.md").read_text())
-    found = re.search(r"`--patience`; (\d+) s for `publish`, else (\d+) s", text)
+    found = re.search(r"(\d+) s in the job that measures, else (\d+) s", text)
     assert found
-    parse = make_parser().parse_args
-    publish, other = parse(["publish", "x"]).patience_s, parse(["announce"]).patience_s
-    assert (float(found[1]), float(found[2])) == (publish, other)
+    assert (float(found[1]), float(found[2])) == (PATIENCE_S, HOSTED_PATIENCE_S)

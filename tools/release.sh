@@ -43,10 +43,7 @@ check() {
 tag() {
     local version=$1 image=$2
     [[ $image =~ ^[a-z0-9][a-z0-9./_-]*@sha256:[0-9a-f]{64}$ ]] || refuse 2 "$image is no image by its digest"
-    for action in action.yml docker/action.yml; do
-        [[ -f $action ]] || continue
-        sed -i "s|^    default: build\$|    default: $image|; s|^  image: \.\./Dockerfile.*|  image: docker://$image|" "$action"
-    done
+    sed -i "s|^    default: build\$|    default: $image|" action.yml
     grep -Fqx "    default: $image" action.yml || refuse 3 "action.yml has no 'default: build' to put the image in"
     git -c user.name=ci-bench -c user.email=ci-bench@localhost commit --quiet --all --message "Release $version"
     git tag "v$version"

@@ -14,8 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 INTRODUCTION = """# Inputs and outputs of the actions
 
 This page is generated from [action.yml](../action.yml) and [report/action.yml](../report/action.yml). All inputs are optional. Invalid
-inputs are reported together, before anything is measured. [docs/docker.md](docker.md) describes the short form for trusted hosts,
-`ci-bench/ci-bench/docker`, whose inputs have the same names.
+inputs are reported together, before anything is measured.
 """
 ACTIONS = {
     "action.yml": "`ci-bench/ci-bench`: measures, on your runner",

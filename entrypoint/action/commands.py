@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import containers
+import inputs
 
 CONFIGURATION = "ci-bench.yml"
 
@@ -37,13 +38,14 @@ def places(state: Mapping[str, Any]) -> Places:
 def fetch_config(state: Mapping[str, Any]) -> list[str]:
     """The configuration of the base branch."""
     settings = state["settings"]
-    return ["fetch-config", "--config-path", settings["config_path"], "--output", places(state).config, *requested(settings)]
+    path, output = settings["config_path"], places(state).config
+    return ["github", "fetch-config", "--config-path", path, "--output", output, *requested(settings)]
 
 
 def fetch_baseline(state: Mapping[str, Any]) -> list[str]:
     """The results of an ancestor of the base commit."""
     settings = state["settings"]
-    return ["fetch-baseline", "--output", places(state).baseline, *_baseline(settings), *requested(settings)]
+    return ["github", "fetch-baseline", "--output", places(state).baseline, *_baseline(settings), *requested(settings)]
 
 
 def setup(state: Mapping[str, Any]) -> list[str]:
@@ -60,23 +62,23 @@ def bench(state: Mapping[str, Any]) -> list[str]:
         return ["run", *_measuring(here), *filters]
     noise = ["--noise", here.noise] if settings["noise"] else []
     where = [*_given("--base", settings["base"]), *_given("--fleet", settings["fleet"])]
-    sides = ["--image", settings["lease_image"]] if settings["lease_image"] else ["--prepared", here.prepared]
+    sides = ["--image", settings["image"]] if inputs.is_caged(settings) else ["--prepared", here.prepared]
     return ["gate", *sides, *_measuring(here), *where, *noise, *filters]
 
 
 def publish(state: Mapping[str, Any]) -> list[str]:
     """The verdict, computed anew, and told."""
     here, settings = places(state), state["settings"]
-    argv = ["publish", here.documents, "--output", here.report, "--artifact", settings["artifact"], *mark(settings)]
-    argv += ["--patience", str(settings["patience_s"])]
+    argv = ["github", "publish", here.documents, "--output", here.report]
+    argv += ["--artifact", settings["artifact"], *mark(settings)]
     if settings["mode"] == "native":  # the code under test could have changed what was fetched before
         return [*argv, *judging(settings)]
     return [*argv, *_telling(settings), *(["--fetched", here.baseline] if settings["baseline"] == "artifact" else [])]
 
 
 def mark(settings: Mapping[str, Any]) -> list[str]:
-    """Which check this is, and which comment's."""
-    return ["--key", settings["key"], "--check", settings["check"], "--check-name", settings["check_name"]]
+    """Which gate this is: its comment and its check."""
+    return ["--key", settings["key"]]
 
 
 def judging(settings: Mapping[str, Any]) -> list[str]:
@@ -93,7 +95,7 @@ def answer_request(settings: Mapping[str, Any], output: str) -> list[str]:
     """Checks and answers a comment's request for a run."""
     named = ["--artifact", settings["artifact"], "--baseline-artifact", settings["baseline_artifact"]]
     told = ["--config-path", settings["config_path"], "--comment-author", settings["comment_author"]]
-    return ["answer-request", "--output", output, *named, *told, "--patience", str(settings["patience_s"])]
+    return ["github", "answer-request", "--output", output, *named, *told]
 
 
 def _filters(settings: Mapping[str, Any]) -> list[str]:
@@ -112,8 +114,7 @@ def _measuring(here: Places) -> list[str]:
 
 
 def _baseline(settings: Mapping[str, Any]) -> list[str]:
-    named = ["--baseline-artifact", settings["baseline_artifact"], "--baseline-farthest", str(settings["baseline_farthest"])]
-    named += _given("--baseline-branch", settings["baseline_branch"])
+    named = ["--baseline-artifact", settings["baseline_artifact"]]
     return [*named, *_given("--baseline-workflow", settings["baseline_workflow"]), *_given("--base", settings["base"])]
 
 

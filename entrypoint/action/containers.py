@@ -8,8 +8,10 @@ what the first has left as files, read-only.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from ci_bench.host import cage
 
@@ -35,9 +37,11 @@ GITHUB = (
     "GITHUB_WORKFLOW_REF",
 )
 """What ci-bench asks of a workflow."""
-PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+_WAYS_TO_GITHUB = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
+PROXIES = (*_WAYS_TO_GITHUB, "NO_PROXY", "no_proxy")
 BENCH = ("CI", "GITHUB_BASE_REF", "GITHUB_HEAD_REF", "GITHUB_REPOSITORY", "GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT")
 """What measuring may know of the workflow: the names of the branches, by which it finds the base commit, and which run it is."""
+_SHIFTS = {"b": 0, "k": 10, "m": 20, "g": 30}
 _FETCHED = (("baseline", BASELINE), ("config", CONFIG))
 
 
@@ -48,10 +52,9 @@ USERS = "65101:65102"
 def bench(state: Mapping[str, Any], phase: str, command: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """The container that runs the code under test: `phase` is ``setup`` or ``bench``, each with its own word on the network."""
     settings = state["settings"]
-    limits = [f"--pids-limit={settings['pids_limit']}", f"--shm-size={settings['shm_size']}"]
     memory = settings["memory"] or state.get("memory", "")
+    limits = ["--pids-limit=4096", f"--shm-size={shared_memory(memory)}"]
     limits += [f"--memory={memory}", f"--memory-swap={memory}"] if memory else []
-    limits += [f"--cpus={settings['cpus']}"] if settings["cpus"] else []
     mounts = [
         cage.mount(state["workspace"], WORKSPACE),
         cage.mount(_inside(state, "config"), CONFIG),
@@ -77,6 +80,11 @@ def bench(state: Mapping[str, Any], phase: str, command: Sequence[str], environ:
         state["image"],
         *command,
     ]
+
+
+def shared_memory(memory: str) -> str:
+    """The size of ``/dev/shm``: half of the container's memory, in which it counts, so it is no further allowance."""
+    return f"{(int(memory[:-1]) << _SHIFTS[memory[-1]]) // 2}b" if memory else "2g"
 
 
 def asked_of_the_engine(state: Mapping[str, Any], locks: str) -> dict[str, str]:
@@ -121,7 +129,7 @@ def report(state: Mapping[str, Any], phase: str, command: Sequence[str], environ
         mounts.append(cage.mount(certificates, CERTIFICATES))
         fixed.append(f"REQUESTS_CA_BUNDLE={CERTIFICATES}")
     return [
-        *_start(state, phase, state["settings"]["report_network"]),
+        *_start(state, phase, report_network(environ)),
         *cage.NO_GPUS,
         "--pids-limit=256",
         *(part for mount in mounts for part in mount),
@@ -130,6 +138,21 @@ def report(state: Mapping[str, Any], phase: str, command: Sequence[str], environ
         state["image"],
         *command,
     ]
+
+
+def report_network(environ: Mapping[str, str]) -> str:
+    """The runner's own network if GitHub, or the proxy on the way to it, has a loopback address: no other leads there."""
+    named = (environ[name] for name in (*_WAYS_TO_GITHUB, "GITHUB_API_URL") if environ.get(name))
+    return "host" if any(map(_is_loopback, named)) else "bridge"
+
+
+def _is_loopback(address: str) -> bool:
+    """Whether the host of an address is this machine. A proxy's may lack its scheme."""
+    try:
+        host = urlsplit(address if "://" in address else f"//{address}").hostname or ""
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def probe(state: Mapping[str, Any], *arguments: str) -> list[str]:

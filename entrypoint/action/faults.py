@@ -13,7 +13,7 @@ FAULTS = {  # each in one line, so that it is found as it is read
     "no_checkout": "there is no git checkout in {path}: run actions/checkout before this action",
     "token_in_checkout": "the checkout holds a credential in {found}, for the code under test to read: set `persist-credentials: false` for actions/checkout, and remove what another step left there",  # noqa: E501
     "token_in_variable": "pass_env hands on a credential in {found}: fetch what it is for in a step before this action, and leave the variable out",  # noqa: E501
-    "disk": "too little free disk: {path} has {free} GB, {wanted} GB are wanted (min_free_disk_gb)",
+    "disk": "too little free disk: {path} has {free} GB, {wanted} GB are wanted",
     "pull": "the image cannot be pulled: {detail}",
     "build": "the image cannot be built: {detail}",
     "image": "the image does not answer as ci-bench's does: {detail}",

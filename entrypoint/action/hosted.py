@@ -17,8 +17,8 @@ _PATTERN = r"(?=.{1,100}$)[A-Za-z0-9][A-Za-z0-9._-]*(\*[A-Za-z0-9._-]*)?"
 _MACHINE = r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}"
 _MACHINES = rf"{_MACHINE}( *, *{_MACHINE}){{0,15}}"
 _OF_BOTH = (
-    *("config_path", "baseline", "base", "baseline_branch", "baseline_workflow", "baseline_farthest"),
-    *("comment", "comment_author", "check", "check_name", "key", "patience_s", "head", "filter"),
+    *("config_path", "baseline", "base", "baseline_workflow"),
+    *("comment", "comment_author", "key", "head", "filter"),
 )
 FIELDS: Mapping[str, inputs.Parse] = {
     "command": inputs.one_of("publish", "announce", "answer-request", "install"),
@@ -62,10 +62,11 @@ def make_program(venv: Path) -> Path:
 
 def arguments(settings: Mapping[str, Any], output: str) -> list[str]:
     """The command's arguments."""
-    told = ["--output", output, *commands.mark(settings), "--patience", str(settings["patience_s"])]
+    told = ["--output", output, *commands.mark(settings)]
     if settings["command"] == "announce":
-        return ["announce", *told]
+        return ["github", "announce", *told]
     if settings["command"] == "answer-request":
         return commands.answer_request(settings, output)
     machines = ["--machines", settings["machines"]] if settings["machines"] else []
-    return ["publish", "--artifact", settings["artifact"], *machines, *told, *commands.judging(settings)]
+    argv = ["github", "publish", "--artifact", settings["artifact"], *machines]
+    return [*argv, *told, *commands.judging(settings)]

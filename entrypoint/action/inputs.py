@@ -16,6 +16,9 @@ from faults import Fault
 Parse = Callable[[str], Any]
 _SECRET = re.compile(r"(?i)token|secret|passw|credential|api_?key|private|authorization")
 _LONGEST = 300
+_DIGEST = re.compile(r"[a-z0-9][A-Za-z0-9._/:-]{0,250}@sha256:[0-9a-f]{64}")
+NO_IMAGE = "none"
+"""Leases of a fleet run as the nodes' own user."""
 _RUNNERS = ("GITHUB_", "ACTIONS_", "RUNNER_", "INPUT_", "DOCKER_", "STATE_", "LD_", "PYTHON", "NVIDIA_", "CI_BENCH_")
 _OFF_LIMITS = ("/", "/proc", "/sys", "/dev", "/etc", "/root", "/run", "/var", "/var/run", "/var/lib", "/var/lib/docker", "/home")
 
@@ -39,19 +42,30 @@ def read(environ: Mapping[str, str], fields: Mapping[str, Parse] | None = None) 
 
 
 def check_fleet(settings: Mapping[str, Any]) -> None:
-    """A fleet's leases have both sides, and no container of this runner's. Raises `Fault`."""
+    """Check that a fleet's leases have both sides, and say where they run. Raises `Fault`.
+
+    Whoever names no image says so: an image that is only left out must not end in leases without containers.
+    """
     unlike = {"mode": "native", "baseline": "paired"}
     wrong = [f"{name} is {settings[name]!r}, and has to be {word!r}" for name, word in unlike.items() if settings[name] != word]
+    if settings["image"] != NO_IMAGE and not _DIGEST.fullmatch(settings["image"]):
+        digest = "an image by its @sha256: digest, in whose containers leases run"
+        wrong.append(f"image is {settings['image']!r}, and has to be {digest}, or {NO_IMAGE!r} for code that you trust")
     if settings["fleet"] and wrong:
         raise Fault("inputs", code=2, detail=f"with fleet, {'; '.join(wrong)} (docs/fleet.md)")
-    if settings["lease_image"] and not settings["fleet"]:
-        raise Fault("inputs", code=2, detail="lease_image is for the leases of a fleet, and fleet is empty (docs/fleet.md)")
+    if settings["image"] == NO_IMAGE and not settings["fleet"]:
+        raise Fault("inputs", code=2, detail=f"image is {NO_IMAGE!r}, which is for the leases of a fleet (docs/fleet.md)")
+
+
+def is_caged(settings: Mapping[str, Any]) -> bool:
+    """Return whether a fleet's leases run in containers of `image`."""
+    return bool(settings["fleet"]) and settings["image"] != NO_IMAGE
 
 
 def check_event(settings: Mapping[str, Any], event: str) -> None:
     """A run on request belongs to the default branch, whose caches it may write: its code stays in containers. Raises `Fault`."""
-    if event == "issue_comment" and settings["mode"] == "native" and not settings["lease_image"]:
-        detail = "mode is 'native', and a run on request has to be 'container', or to have a lease_image (docs/security.md)"
+    if event == "issue_comment" and settings["mode"] == "native" and not is_caged(settings):
+        detail = "mode is 'native', and a run on request has to be 'container', or a fleet's with an image (docs/security.md)"
         raise Fault("inputs", code=2, detail=detail)
 
 
@@ -147,12 +161,8 @@ FIELDS: Mapping[str, Parse] = {
     "fleet": form(
         r"(local|ray|slurm)(:[A-Za-z0-9_.:@|&*/+=,-]{1,300})?", "local:DEVICE,…, ray:ADDRESS, or slurm:NAME=VALUE,…", empty=True
     ),
-    "lease_image": form(
-        r"[a-z0-9][A-Za-z0-9._/:-]{0,250}@sha256:[0-9a-f]{64}", "an image by its digest, NAME@sha256:…", empty=True
-    ),
     "image": form(r"build|[a-z0-9][A-Za-z0-9._/:@-]{0,299}", "build, or an image's name, best with its @sha256: digest"),
     "gpus": _gpus,
-    "gpu_access": one_of("auto", *cage.GPU_WAYS),
     "baseline": one_of("paired", "artifact", "none"),
     "base": form(r"[A-Za-z0-9_][A-Za-z0-9._/~^@-]{0,199}", "a commit, branch or tag", empty=True),
     "config_path": form(r"[A-Za-z0-9_.][A-Za-z0-9_./-]{0,199}", "a path in the repository"),
@@ -161,28 +171,16 @@ FIELDS: Mapping[str, Parse] = {
     "setup_network": boolean,
     "bench_network": boolean,
     "memory": form(r"[1-9][0-9]{0,5}[kmg]", "a size such as 64g", empty=True),
-    "cpus": form(r"[0-9]{1,3}(\.[0-9]{1,2})?", "a number of CPUs", empty=True),
-    "shm_size": form(r"[1-9][0-9]{0,5}[kmg]", "a size such as 2g"),
-    "pids_limit": whole(64, 1_000_000),
     "timeout_minutes": whole(1, 7_000),
-    "min_free_disk_gb": whole(0, 100_000),
     "cache": lambda text: _folder(text) if text else "",
     "noise": lambda text: _folder(text) if text else "",
     "mounts": _folders,
     "pass_env": _names,
-    "artifact": form(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", "an artifact's name of letters, digits, dots, dashes"),
-    "retention_days": whole(0, 400),
-    "upload": boolean,
+    "artifact": form(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", "an artifact's name of letters, digits, dots, dashes", empty=True),
     "baseline_artifact": form(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", "an artifact's name of letters, digits, dots, dashes"),
-    "baseline_branch": form(r"[A-Za-z0-9_][A-Za-z0-9._/@+-]{0,199}", "a branch", empty=True),
     "baseline_workflow": form(r"\.github/workflows/[A-Za-z0-9._-]{1,100}", "a path such as .github/workflows/x.yml", empty=True),
-    "baseline_farthest": whole(1, 100_000),
     "comment": one_of("always", "on-change", "never"),
     "comment_author": form(r"[A-Za-z0-9][A-Za-z0-9-]{0,60}(\[bot\])?", "a login"),
-    "check": one_of("auto", "check-run", "status", "none"),
-    "check_name": form(r"[A-Za-z0-9][A-Za-z0-9 ._/()-]{0,99}", "a name of letters, digits, spaces"),
     "key": form(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "a word of letters, digits, dots, dashes"),
-    "patience_s": whole(0, 7_200),
-    "report_network": one_of("bridge", "host"),
 }
 """Every input of action.yml but the token, which only the two steps that talk to GitHub are given."""

@@ -33,6 +33,8 @@ OF_DOCKER = {
     127: "the image has no entrypoint",
 }
 KILLED = 137
+TALK_S = 2400
+"""For a command that talks to GitHub, of which it may wait a few minutes."""
 LEAST_FREE_BYTES = 500 << 20
 """What the runner itself needs to end a job."""
 _NATIVE = (
@@ -99,7 +101,7 @@ def setup() -> int:
     """Both sides' environments. That it failed is for the report to say."""
     state = _state()
     contained = state["settings"]["mode"] == "container"
-    if state["settings"]["lease_image"]:
+    if inputs.is_caged(state["settings"]):
         _record(state, "setup", 0, "exited")
         workflow.say("each node makes both sides ready, in containers")
         return 0
@@ -249,7 +251,7 @@ def _talk(state: State, phase: str, command: Sequence[str]) -> int:
         argv,
         environ=values if native else docker.client_environment(os.environ, values),
         take=lambda chunk: os.write(1, chunk),
-        timeout_s=state["settings"]["patience_s"] + 1800,
+        timeout_s=TALK_S,
         container=None if native else containers.name(state, phase),
     )
     return code if code >= 0 else 128 - code

@@ -12,6 +12,7 @@ from typing import Any
 import containers
 import credentials
 import docker
+import inputs
 from ci_bench.host import cage
 from faults import Fault
 from workflow import say
@@ -20,6 +21,7 @@ FOLDERS = ("config", "results", "prepared", "cache", "documents", "report", "bas
 _JOB_CONTAINER = ("/__w", "/__t")
 _LOCKS = "/tmp/ci-bench-locks"  # noqa: S108 - shared by all jobs and users of this machine on purpose
 _CONTEXT = "python -I -m ci_bench.worker.context"
+LEAST_FREE_GB = 10
 _CONTEXT_S = 300
 """Importing torch from a cold disk takes its time."""
 
@@ -34,11 +36,11 @@ def examine(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
         told = docker.information()
     elif shutil.which("ci-bench") is None:
         raise Fault("no_ci_bench")
-    home = environ.get("HOME") if settings["mode"] == "native" and not settings.get("lease_image") else None
+    home = environ.get("HOME") if settings["mode"] == "native" and not inputs.is_caged(settings) else None
     check_checkout(workspace, Path(home) if home else None)
     check_variables(settings["pass_env"], environ)
     work = make_folders(Path(environ.get("RUNNER_TEMP", "/tmp")))  # noqa: S108 - outside of a job, as for other tools
-    check_disk(work, settings["min_free_disk_gb"])
+    check_disk(work)
     nonce = secrets.token_hex(6)
     job = "-".join([environ.get("GITHUB_RUN_ID", "0"), environ.get("GITHUB_RUN_ATTEMPT", "1"), nonce])
     state: dict[str, Any] = {"settings": dict(settings), "workspace": str(workspace), "work": str(work), "job": job}
@@ -47,7 +49,7 @@ def examine(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
     if settings["mode"] == "native":
         return state
     if Path(told.get("DockerRootDir") or "/nowhere").is_dir():
-        check_disk(Path(told["DockerRootDir"]), settings["min_free_disk_gb"])
+        check_disk(Path(told["DockerRootDir"]))
     state["user"], state["memory"] = docker.user(told), docker.memory(told)
     state["image"] = find_image(settings["image"], Path(environ["GITHUB_ACTION_PATH"]), work)
     check_image(state)
@@ -100,11 +102,11 @@ def make_locks(folder: str) -> str:
     return str(place)
 
 
-def check_disk(path: Path, wanted_gb: int) -> None:
+def check_disk(path: Path) -> None:
     """Enough room for environments, results, and the image's layers."""
     free = shutil.disk_usage(path).free // 1_000_000_000
-    if free < wanted_gb:
-        raise Fault("disk", path=path, free=free, wanted=wanted_gb)
+    if free < LEAST_FREE_GB:
+        raise Fault("disk", path=path, free=free, wanted=LEAST_FREE_GB)
 
 
 def find_image(wanted: str, action: Path, work: Path) -> str:
@@ -181,9 +183,8 @@ def find_gpu(state: Mapping[str, Any]) -> str:
     settings = state["settings"]
     if settings["gpus"] == "none":
         return "none"
-    ways: Sequence[str] = cage.GPU_WAYS if settings["gpu_access"] == "auto" else (settings["gpu_access"],)
     complaints = []
-    for way in ways:
+    for way in cage.GPU_WAYS:
         options = cage.gpu_arguments(settings["gpus"], way)
         code, _, complaint = docker.ask(*containers.probe(state, *options, cage.GPU_PROBE))
         if code == 0:

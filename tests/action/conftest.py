@@ -80,6 +80,7 @@ def runner(expressions, fake, notes, checkout, tmp_path):
             "CI": "true",
             "GITHUB_WORKSPACE": str(checkout),
             "GITHUB_API_URL": fake.url,
+            "GITHUB_SERVER_URL": "https://github.com",
             "GITHUB_BASE_REF": "main",
             "DOCKER_FAKE": str(notes),
             "DOCKER_FAKE_CI_BENCH": str(CI_BENCH),

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 from composite import Runner
 from fake_github import READ_ONLY, TOKEN
 from fake_github_events import BASE, HEAD, RUN, environment, push, workflow_run
@@ -149,7 +150,7 @@ def test_the_first_half_of_a_pair_writes_nothing_and_measures_by_the_base_branch
     """A token that can only read is enough; the pull request's own configuration would decide what is measured, and by which rule."""
     measured()
     fake.state.files["main", "ci-bench.yml"] = f"{CONFIG}policy: {{thresholds: {{step_time: 3%}}}}\n".encode()
-    job = runner(token=READ_ONLY).run(ACTION, comment="never", check="none", upload="false")
+    job = runner(token=READ_ONLY).run(ACTION, comment="never", artifact="")
     assert (job.failed, job.outputs["verdict"], job.steps["upload"]["outcome"]) == (False, "passed", "skipped")
     assert (fake.state.comments, fake.state.checks, fake.state.statuses) == ({}, {}, [])
     (measuring,) = (one for one in calls(notes, "run") if one["command"][0] == "gate")
@@ -157,6 +158,28 @@ def test_the_first_half_of_a_pair_writes_nothing_and_measures_by_the_base_branch
     (mount,) = (part for part in measuring["argv"] if "target=/config" in part)
     assert mount.endswith(",readonly")
     assert "this branch's own is different, and not used" in job.summary
+
+
+@pytest.mark.parametrize(
+    ("server", "artifact", "uploads"),
+    [
+        ("https://github.com", "ci-bench", True),
+        ("https://octo.ghe.com", "ci-bench", True),
+        ("https://github.com", "", False),
+        ("https://github.example", "ci-bench", False),
+        ("https://github.com.example", "ci-bench", False),
+        ("https://ghe.com.example", "ci-bench", False),
+    ],
+)
+def test_results_are_uploaded_where_github_takes_them(expressions, server, artifact, uploads):
+    """GitHub Enterprise Server has no artifacts of the present kind: https://github.com/actions/upload-artifact#v4---whats-new."""
+    (upload,) = (step for step in yaml.safe_load(ACTION.read_text())["runs"]["steps"] if step["id"] == "upload")
+    contexts = {
+        "github": {"server_url": server},
+        "inputs": {"artifact": artifact},
+        "steps": {"bench": {"outcome": "failure"}},
+    }
+    assert expressions.evaluate({"if": upload["if"]}, contexts, {"success": False}) == {"if": str(uploads).lower()}
 
 
 def test_results_that_are_missing_are_told_and_fail(fake, runner, plan):

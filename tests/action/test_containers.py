@@ -145,16 +145,41 @@ def test_set_up_alone_has_a_cache():
 def test_limits_mounts_and_variables_are_passed_on(tmp_path):
     given = {
         "INPUT_MEMORY": "64g",
-        "INPUT_CPUS": "8",
-        "INPUT_SHM_SIZE": "8g",
-        "INPUT_PIDS_LIMIT": "100",
         "INPUT_PASS_ENV": "SEED GONE",
     }
     argv = bench(INPUT_MOUNTS=str(tmp_path.resolve()), **given)
-    assert {"--memory=64g", "--cpus=8", "--shm-size=8g", "--pids-limit=100"} <= set(argv)
+    assert {"--memory=64g", "--memory-swap=64g", f"--shm-size={32 << 30}b", "--pids-limit=4096"} <= set(argv)
     assert f"type=bind,source={tmp_path},target={tmp_path},readonly" in argv
     assert argv[argv.index("SEED") - 1] == "-e"
     assert "GONE" not in argv, "docker would take the value of an unset variable for an empty one"
+
+
+@pytest.mark.parametrize(
+    ("given", "memory", "size"),
+    [("", "1001b", "500b"), ("", "", "2g"), ("10m", "1001b", f"{5 << 20}b"), ("3k", "", f"{3 << 9}b")],
+)
+def test_shared_memory_is_half_of_the_limit(given, memory, size):
+    where = {**state(INPUT_MEMORY=given), "memory": memory}
+    argv = containers.bench(where, "bench", commands.bench(where), ENVIRON)
+    assert f"--shm-size={size}" in argv
+
+
+@pytest.mark.parametrize(
+    ("network", "environ"),
+    [
+        ("bridge", {}),
+        ("bridge", {"HTTPS_PROXY": "http://user:pass@proxy:3128", "NO_PROXY": "localhost,127.0.0.1"}),
+        ("bridge", {"https_proxy": "http://localhost.example:3128", "http_proxy": "http://["}),
+        ("bridge", {"GITHUB_API_URL": "https://api.github.com", "HTTPS_PROXY": ""}),
+        ("host", {"HTTPS_PROXY": "http://user:pass@127.0.0.1:3128"}),
+        ("host", {"http_proxy": "localhost:3128"}),
+        ("host", {"https_proxy": "http://[::1]:3128"}),
+        ("host", {"GITHUB_API_URL": "http://127.0.0.1:8080/api/v3"}),
+    ],
+)
+def test_github_is_reached_where_its_proxy_listens(network, environ):
+    assert f"--network={network}" in containers.report(state(), "report", ["publish"], environ)
+    assert "--network=none" in containers.bench(state(), "bench", ["gate"], environ), "not the code under test"
 
 
 def told(argv):

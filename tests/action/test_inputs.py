@@ -33,9 +33,6 @@ REFUSED = {
     "head": ["main", "1234567", "0" * 39, "A" * 40, f"{'0' * 40}\n--x"],
     "setup_network": ["", "True", "yes", "1", "true "[:-1] + "x"],
     "memory": ["64", "64G", "0g", "-1g", "1g --privileged"],
-    "cpus": ["-1", "1e3", "all"],
-    "shm_size": ["", "0g", "big"],
-    "pids_limit": ["", "0", "63", "-1", "1_000", "9" * 12],
     "timeout_minutes": ["0", "", "1.5", "8000"],
     "noise": ["relative", "/does/not/exist", "/", "/etc", "/var/run"],
     "mounts": ["/", "/proc", "/var/run", "/home", "relative", "/srv,target=/x", "/srv:/x", "/srv/../etc", "/srv\n/etc"],
@@ -52,18 +49,13 @@ REFUSED = {
         "PYTHONPATH",
         "-e",
     ],
-    "artifact": ["", "a/b", "a b", "-x", 'a"b', "a" * 101, "a\nb"],
-    "retention_days": ["", "-1", "401"],
+    "artifact": ["a/b", "a b", "-x", 'a"b', "a" * 101, "a\nb"],
     "baseline": ["", "pair", "--baseline"],
-    "baseline_branch": ["-x", "a b", "a\nb"],
     "baseline_workflow": ["ci.yml", ".github/workflows/../x.yml", "/x"],
     "comment": ["", "sometimes"],
     "comment_author": ["", "a b", "<img>", "x[bot"],
-    "check_name": ["", "x\ny", "<b>", "`"],
     "key": ["", "-->", "a b", "x" * 65],
-    "report_network": ["none", "container:x", ""],
     "mode": ["", "host"],
-    "lease_image": ["build", "x:latest", "x@sha256:4", "--privileged", "x y@sha256:" + "4" * 64],
     "fleet": ["lokal", "--fleet", "slurm:a b", "ray;x", "local:", "slurm:a\nb", "ray:$(id)", "ray:" + "x" * 301],
 }
 
@@ -85,13 +77,12 @@ ACCEPTED = {
         "ray:ray://head:10001",
         "slurm:partition=gpu,constraint=a&b",
     ],
-    "lease_image": ["", "ghcr.io/ci-bench/ci-bench@sha256:" + "4" * 64],
     "gpus": ["none", "all", "1", "8", "device=0,1", "device=GPU-8a8f2b52-3a0d-4f0e-9a6b-0c1f6f3b2d11", "device=0:1"],
     "image": ["build", "ghcr.io/ci-bench/ci-bench@sha256:" + "0" * 64, "localhost:5000/x/y:tag"],
     "base": ["", "main", "v1.0", "HEAD~3", "feature/x", "0" * 40],
     "mounts": ["", "/usr/share"],
     "pass_env": ["", "SEED HF_HOME", "A\nB", "A,B"],
-    "artifact": ["ci-bench", "ci-bench-h200.2"],
+    "artifact": ["", "ci-bench", "ci-bench-h200.2"],
     "comment_author": ["github-actions[bot]", "my-app[bot]", "someone"],
 }
 
@@ -109,7 +100,8 @@ def test_all_complaints_come_together():
 
 def test_a_requested_run_keeps_its_code_in_containers():
     """It belongs to the default branch, whose caches what runs as the runner's user could write."""
-    native, caged = defaults(INPUT_MODE="native"), {**defaults(INPUT_MODE="native"), "lease_image": "x@sha256:0"}
+    native = defaults(INPUT_MODE="native", INPUT_FLEET="local", INPUT_IMAGE="none")
+    caged = {**native, "image": f"x@sha256:{'0' * 64}"}
     with pytest.raises(Fault, match="a run on request has to be 'container'"):
         inputs.check_event(native, "issue_comment")
     inputs.check_event(native, "pull_request")

@@ -75,7 +75,7 @@ def real_runner(runner, image, notes):
 
 def test_from_the_event_to_the_comment_and_the_failed_gate(fake, real_runner, repository, image, checkout, tmp_path):  # noqa: PLR0917 - by name
     fake.state.files["main", "ci-bench.yml"] = json.dumps(CONFIG).encode()
-    given = {"image": image.name, "gpus": "none", "report_network": "host", "min_free_disk_gb": "0"}
+    given = {"image": image.name, "gpus": "none"}
     head = repository(300_000_000)
     first = real_runner(head=head).run(ROOT / "action.yml", **given)
     assert {name: one["outcome"] for name, one in first.steps.items() if name != "gate"} == {
@@ -113,7 +113,7 @@ def test_a_cancelled_job_leaves_no_container(fake, real_runner, repository, imag
     fake.state.files["main", "ci-bench.yml"] = json.dumps(endless).encode()
     job = real_runner(head=repository(1))
     job.cancel_when = Watch(image)
-    done = job.run(ROOT / "action.yml", image=image.name, gpus="none", report_network="host", min_free_disk_gb="0")
+    done = job.run(ROOT / "action.yml", image=image.name, gpus="none")
     assert done.cancelled
     assert done.steps["bench"]["outcome"] == "failure"
     assert done.steps["cleanup"]["outcome"] == "success"

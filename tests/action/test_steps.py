@@ -7,6 +7,7 @@ import shutil
 import signal
 import stat
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,8 +18,9 @@ from gpu_runner import ROOT, calls, defaults
 
 import commands
 import phases
+import preflight
 from ci_bench.command_line.flags import make_parser
-from faults import FAULTS
+from faults import FAULTS, Fault
 from phases import base_of_group
 from supervise import supervise
 
@@ -52,7 +54,6 @@ WRONG = {
         {},
         None,
     ),
-    "a full disk": ("disk", {"INPUT_MIN_FREE_DISK_GB": "100000"}, {}, None),
     "no such image": ("pull", {"INPUT_IMAGE": "ghcr.io/x/y"}, {"fails": {"pull": "denied", "image": "no such image"}}, None),
     "a Dockerfile that fails": ("build", {}, {"fails": {"build": "failed to solve: process did not complete"}}, None),
     "another image": ("image", {}, {"version": "nginx/1.27\n"}, None),
@@ -60,7 +61,6 @@ WRONG = {
     "a daemon elsewhere": ("mount", {}, {"elsewhere": "/nowhere"}, None),
     "a daemon that remaps users": ("write", {}, {"read_only_folders": True}, None),
     "no GPU": ("gpu", {}, {"gpu_ways": []}, None),
-    "not that way": ("gpu", {"INPUT_GPU_ACCESS": "gpus"}, {"gpu_ways": ["cdi"]}, None),
     "a driver that is too old": ("cuda", {}, {"cuda": "torch 2.13.0 is built for CUDA 13.0, which needs driver 580"}, None),
     "an input": ("inputs", {"INPUT_GPUS": "all --privileged"}, {}, None),
     "natively, no ci-bench": ("no_ci_bench", {"INPUT_MODE": "native", "PATH": "/nowhere"}, {}, None),
@@ -91,8 +91,15 @@ def bare_path(notes):
 
 
 def test_every_fault_is_shown():
-    told = {key for key, *_ in WRONG.values()} | {"configuration"}
+    told = {key for key, *_ in WRONG.values()} | {"configuration", "disk"}
     assert told == {*FAULTS}
+
+
+@pytest.mark.parametrize(("free", "enough"), [(9_999_999_999, False), (10_000_000_000, True)])
+def test_a_job_starts_with_enough_disk(monkeypatch, free, enough):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    with nullcontext() if enough else pytest.raises(Fault, match="too little free disk: /srv has 9 GB, 10 GB are wanted"):
+        preflight.check_disk(Path("/srv"))
 
 
 @pytest.mark.parametrize("way", ["cdi", "gpus", "runtime"])
@@ -106,6 +113,11 @@ def test_a_context_is_opened_in_the_image_with_the_gpus_that_measuring_gets(step
     assert steps("preflight")[0] == 0
     (asked,) = [one for one in calls(steps.notes, "run") if one["argv"][-1].endswith("ci_bench.worker.context")]
     assert "nvidia.com/gpu=all" in asked["argv"]
+
+
+def called(argv):
+    """The command, or the action of `github`."""
+    return argv[1] if argv[0] == "github" else argv[0]
 
 
 def started(steps, command):
@@ -264,7 +276,7 @@ def test_the_first_pull_request_is_measured(steps):
     steps.ready(mode="native")
     for name in ("setup", "bench", "report"):
         assert steps(name, GITHUB_TOKEN=SECRET)[0] == 0
-    told = [json.loads(line)["argv"][0] for line in (steps.notes / "bin" / "stub.jsonl").read_text().splitlines()]
+    told = [called(json.loads(line)["argv"]) for line in (steps.notes / "bin" / "stub.jsonl").read_text().splitlines()]
     assert told == ["fetch-config", "setup", "gate", "publish"]
     code, _ = steps("gate")
     assert (code, steps.outputs["verdict"]) == (0, "undecided")
@@ -288,7 +300,7 @@ def test_no_token_is_anywhere_near_the_code_under_test(steps):
 
 def test_the_token_reaches_what_talks_to_github(steps):
     steps.ready()
-    (one,) = (one for one in calls(steps.notes, "run") if one["command"][0] == "fetch-config")
+    (one,) = (one for one in calls(steps.notes, "run") if called(one["command"]) == "fetch-config")
     assert one["inside"]["GITHUB_TOKEN"] == SECRET
     assert SECRET not in json.dumps(one["argv"])
 
@@ -484,7 +496,7 @@ def test_natively_the_code_under_test_sees_no_token(steps):
         assert steps(name, SEED="7", GITHUB_TOKEN=SECRET, AWS_SECRET_ACCESS_KEY=SECRET)[0] == 0
     steps("report", GITHUB_TOKEN=SECRET)
     told = [json.loads(line) for line in (steps.notes / "bin" / "stub.jsonl").read_text().splitlines()]
-    by_name = {one["argv"][0]: one for one in told}
+    by_name = {called(one["argv"]): one for one in told}
     assert [*by_name] == ["fetch-config", "setup", "gate", "publish"]
     for name in ("setup", "gate"):
         assert SECRET not in json.dumps(by_name[name])
@@ -496,12 +508,12 @@ def test_natively_the_code_under_test_sees_no_token(steps):
 
 def test_a_fleet_measures_natively_and_the_job_reports_as_always(steps):
     (steps.notes / "bin" / "ci-bench").symlink_to(steps.notes / "bin" / "stub-ci-bench")
-    steps.ready(mode="native", fleet="slurm:partition=gpu,gres=gpu:1")
+    steps.ready(mode="native", fleet="slurm:partition=gpu,gres=gpu:1", image="none")
     for name in ("setup", "bench"):
         assert steps(name, SLURM_CONF="/etc/own.conf", SLURM_JWT=SECRET, GITHUB_TOKEN=SECRET)[0] == 0
     steps("report", GITHUB_TOKEN=SECRET)
     told = [json.loads(line) for line in (steps.notes / "bin" / "stub.jsonl").read_text().splitlines()]
-    by_name = {one["argv"][0]: one for one in told}
+    by_name = {called(one["argv"]): one for one in told}
     words = by_name["gate"]["argv"]
     assert words[words.index("--fleet") + 1] == "slurm:partition=gpu,gres=gpu:1"
     assert by_name["gate"]["environ"]["SLURM_CONF"] == "/etc/own.conf"
@@ -514,7 +526,7 @@ def test_a_fleet_measures_natively_and_the_job_reports_as_always(steps):
 def test_with_caged_leases_this_runner_sets_nothing_up_and_hands_the_image_on(steps):
     (steps.notes / "bin" / "ci-bench").symlink_to(steps.notes / "bin" / "stub-ci-bench")
     image = "ghcr.io/o/ci-bench@sha256:" + "4" * 64
-    steps.ready(mode="native", fleet="ray:head:6379", lease_image=image)
+    steps.ready(mode="native", fleet="ray:head:6379", image=image)
     for name in ("setup", "bench"):
         assert steps(name)[0] == 0
     told = [json.loads(line)["argv"] for line in (steps.notes / "bin" / "stub.jsonl").read_text().splitlines()]
@@ -524,16 +536,19 @@ def test_with_caged_leases_this_runner_sets_nothing_up_and_hands_the_image_on(st
     assert "--prepared" not in words
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"fleet": "", "mode": "native", "lease_image": f"x@sha256:{'4' * 64}"}, "lease_image is for the leases of a fleet"),
-        ({}, "mode is 'container', and has to be 'native'"),
-        ({"mode": "native", "baseline": "artifact"}, "baseline is 'artifact', and has to be 'paired'"),
-    ],
-)
+UNFIT = {
+    "an image of no fleet": ({"fleet": "", "image": "none"}, "image is 'none', which is for the leases of a fleet"),
+    "no image": ({"mode": "native", "image": "build"}, "image is 'build', and has to be an image by its @sha256: digest"),
+    "an image by its tag": ({"mode": "native", "image": "x:latest"}, "image is 'x:latest', and has to be an image by its"),
+    "half a digest": ({"mode": "native", "image": "x@sha256:4"}, "image is 'x@sha256:4', and has to be an image by its"),
+    "containers of this runner": ({}, "mode is 'container', and has to be 'native'"),
+    "one side": ({"mode": "native", "baseline": "artifact"}, "baseline is 'artifact', and has to be 'paired'"),
+}
+
+
+@pytest.mark.parametrize(("given", "words"), UNFIT.values(), ids=UNFIT)
 def test_a_fleet_in_a_container_or_with_one_side_is_refused(steps, given, words):
-    inputs = {"fleet": "ray:head:6379", "mode": "container", "baseline": "paired"} | given
+    inputs = {"fleet": "ray:head:6379", "mode": "container", "baseline": "paired", "image": "none"} | given
     code, out = steps("preflight", **{f"INPUT_{name.upper()}": text for name, text in inputs.items()})[:2]
     assert code == 2
     assert words in out

@@ -7,7 +7,7 @@ import pytest
 
 from ci_bench import cli
 from ci_bench.command_line.flags import GRAMMAR, make_parser
-from ci_bench.command_line.parsers import GROUPS
+from ci_bench.command_line.parsers import GROUPS, RENAMED
 from ci_bench.errors import ExitCode
 
 
@@ -21,6 +21,7 @@ def said(capsys, *words):
     ("line", "message"),
     [
         ("gat", "ci-bench: error: unknown command 'gat'; did you mean 'gate'?"),
+        ("publish x", "ci-bench: error: unknown command 'publish'; it is `ci-bench github publish` now"),
         ("zzz", "ci-bench: error: unknown command 'zzz'; `ci-bench --help` lists all"),
         ("history ad", "ci-bench history: error: unknown action 'ad'; did you mean 'add'?"),
         ("history zzz", "ci-bench history: error: unknown action 'zzz'; `ci-bench history --help` lists all"),
@@ -57,6 +58,16 @@ def test_help_lists_each_command_once():
     listed = re.findall(r"^    ([a-z][a-z-]*)  ", make_parser().format_help(), re.MULTILINE)
     assert sorted(listed) == sorted(GRAMMAR)
     assert {name for names in GROUPS.values() for name in names} <= {*GRAMMAR}
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_a_renamed_command_exists(old, new, capsys):
+    assert old not in GRAMMAR
+    code, message = said(capsys, old)
+    assert (code, message) == (2, f"ci-bench: error: unknown command {old!r}; it is `ci-bench {new}` now")
+    with pytest.raises(SystemExit) as ended:
+        make_parser(new.split()).parse_args([*new.split(), "--help"])
+    assert ended.value.code == 0
 
 
 @pytest.mark.parametrize("resume", [None, False, True])

@@ -55,7 +55,8 @@ def offered(script, *words):
         (["gate", "--config", "ci"], []),
         (["gate", "benchm"], []),
         (["run", "gate", "--compare"], []),
-        (["publish", "--le"], []),
+        (["github", "publish", "--le"], []),
+        (["github", "fetch-b"], ["fetch-baseline"]),
     ],
 )
 def test_bash_completes(script, words, found):

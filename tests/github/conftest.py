@@ -10,6 +10,7 @@ from fake_github_events import BASE, HEAD, environment
 from fake_github_state import REPOSITORY, sha_of
 
 from ci_bench.command_line.settings import Publishing
+from ci_bench.commands.trusted import publishing
 from ci_bench.github.client import Client
 from ci_bench.github.http import HttpClock
 from ci_bench.github.server import GithubServer
@@ -73,11 +74,13 @@ def client(connect):
 
 
 @pytest.fixture
-def flags(tmp_path):
-    """Settings with the flags' defaults."""
+def flags(tmp_path, monkeypatch):
+    """Settings with the flags' defaults; GitHub is not waited for."""
+    for name in ("PATIENCE_S", "HOSTED_PATIENCE_S"):
+        monkeypatch.setattr(publishing, name, 2.0)
 
     def make(**given):
-        return Publishing(environ=os.environ, here=tmp_path, **{"patience_s": 2.0, "output": tmp_path / "out", **given})
+        return Publishing(environ=os.environ, here=tmp_path, **{"output": tmp_path / "out", **given})
 
     return make
 

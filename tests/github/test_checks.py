@@ -19,7 +19,7 @@ from ci_bench.github.clipping import utf16_units
 from ci_bench.github.comments import Marker, Sticky
 from ci_bench.github.context import RunId
 from ci_bench.github.outcomes import PublishOutcome, State, exit_code
-from ci_bench.github.publishing import CheckMode, Publication, publish, status_of
+from ci_bench.github.publishing import Publication, publish, status_of
 
 HEAD = sha_of("head")
 
@@ -160,19 +160,10 @@ def test_without_the_right_to_check_the_status_stands_in(fake, connect):
     assert [one["state"] for one in fake.state.statuses] == ["failure"]
 
 
-MODES = {CheckMode.CHECK_RUN: (1, 0), CheckMode.STATUS: (0, 1), CheckMode.NONE: (0, 0), CheckMode.AUTO: (1, 0)}
-
-
-@pytest.mark.parametrize(("mode", "made"), MODES.items())
-def test_each_mode_makes_what_it_says(fake, client, mode, made):
-    publish(client, Publication(check=check(), check_mode=mode))
-    assert (len(fake.state.checks), len(fake.state.statuses)) == made
-
-
-def test_a_check_that_was_asked_for_by_name_is_not_replaced(fake, connect):
-    fake.tokens["ghp_person"] = ("someone", frozenset({"statuses"}))
-    (outcome,) = publish(connect("ghp_person"), Publication(check=check(), check_mode=CheckMode.CHECK_RUN))
-    assert (outcome.state, fake.state.statuses) == (State.REFUSED, [])
+@pytest.mark.parametrize(("given", "made"), [(check(), 1), (None, 0)])
+def test_a_check_is_set_or_none(fake, client, given, made):
+    publish(client, Publication(check=given))
+    assert (len(fake.state.checks), len(fake.state.statuses)) == (made, 0)
 
 
 def test_a_forks_token_ends_in_outcomes_and_no_error(fake, connect):

@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+from pathlib import Path
 
 import cmarkgfm
 import pytest
@@ -12,7 +13,9 @@ from fake_github_events import BASE, HEAD, RUN, pull_request, push, workflow_run
 from fake_github_state import WORKFLOW, sha_of
 from judge_builders import judged, peak, result, results
 
+from ci_bench.command_line.settings import Publishing
 from ci_bench.commands.baseline_files import absence
+from ci_bench.commands.trusted import publishing
 from ci_bench.commands.trusted.judging import Judged, JudgedMachine
 from ci_bench.commands.trusted.publishing import announce, fetch_baseline, fetch_config, publish
 from ci_bench.errors import BadConfig, BadDocument, BadInput, ExitCode, GitHubFailed, GitHubUnreachable, NotOnGitHub
@@ -522,7 +525,24 @@ def test_a_job_of_one_machine_does_not_pass_for_all_that_are_declared(fake, job,
     given = {"folders": [tmp_path / "results"], "machines": ("h200", "a100")}
     assert publish(flags(**given)) == ExitCode.MEASURING_FAILED
     assert "2 machines are declared (h200, a100), and these are the results of 1" in comment(fake)
-    assert publish(flags(**given, check="none")) == ExitCode.OK, "another job sets the check for all"
+    failed = check(fake)
+    assert publish(flags(**given, comment="never")) == ExitCode.OK, "another job sets the check for all"
+    assert check(fake) == failed
+
+
+@pytest.mark.parametrize("given", [{}, {"comment": "never"}])
+def test_a_job_that_only_measures_needs_no_permissions(fake, job, flags, tmp_path, capsys, given):  # noqa: PLR0917 - by name
+    """What is missing is told as a notice. The job that reports still needs its permissions."""
+    job("pull_request", pull_request(), token=READ_ONLY)
+    fake.state.add_pull(7, HEAD)
+    for name, text in both(tmp_path).items():
+        (tmp_path / "results" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "results" / name).write_text(text)
+    leave(fake, both(tmp_path))
+    code = publish(flags(folders=[tmp_path / "results"], **given))
+    assert code == (ExitCode.OK if given else ExitCode.GITHUB)
+    assert f"::{'notice' if given else 'warning'} title=ci-bench status::" in capsys.readouterr().out
+    assert publish(flags(**given)) == ExitCode.GITHUB, "it reports on artifacts"
 
 
 @pytest.mark.parametrize(("size", "code"), [(GIGABYTE, ExitCode.OK), (2 * GIGABYTE, ExitCode.POLICY_NOT_MET)])
@@ -597,13 +617,30 @@ def test_the_token_is_nowhere(fake, job, flags, tmp_path, caplog, capsys, fault)
     leave(fake, both(tmp_path, head=2 * GIGABYTE))
     if fault:
         fake.plan("POST", "", fault)
-    publish(flags(patience_s=10))
+    publish(flags())
     captured = capsys.readouterr()
     written = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
     said = caplog.text + captured.out + captured.err + written + json.dumps([*fake.state.comments.values()])
     assert "connectionpool" in {record.name.rpartition(".")[2] for record in caplog.records}
     assert TOKEN not in said
     assert "SECRET" not in said
+
+
+@pytest.mark.parametrize(
+    ("given", "waits"),
+    [
+        ({"action": "publish"}, 600),
+        ({"action": "announce"}, 600),
+        ({"action": "answer-request"}, 600),
+        ({"action": "publish", "folders": (Path("results"),)}, 120),
+        ({"action": "fetch-baseline"}, 120),
+        ({"action": "fetch-config"}, 120),
+    ],
+)
+def test_a_job_with_a_gpu_waits_less_for_github(monkeypatch, tmp_path, given, waits):
+    monkeypatch.setattr(publishing, "Client", lambda _, *, patience_s: patience_s)
+    environ = {"GITHUB_TOKEN": TOKEN, "GITHUB_REPOSITORY": "o/r"}
+    assert publishing.client_of(Publishing(environ=environ, here=tmp_path, **given)) == waits
 
 
 # Announce
@@ -620,8 +657,9 @@ def test_a_required_check_waits_from_the_start(fake, job, flags, tmp_path):
 
 
 def test_a_status_can_wait_too(fake, job, flags):
-    job("workflow_run", FORKS)
-    announce(flags(check="status"))
+    fake.tokens["ghp_person"] = ("someone", frozenset({"statuses", "contents", "actions", "pull_requests"}))
+    job("workflow_run", FORKS, token="ghp_person")  # noqa: S106 - the test's own
+    announce(flags())
     assert [one["state"] for one in fake.state.statuses] == ["pending"]
 
 
@@ -687,10 +725,7 @@ def test_github_that_does_not_answer_is_told_by_the_exit_code(fake, job, flags, 
 def test_a_tag_has_no_base_branch(fake, job, flags, tmp_path):
     job("schedule", {}, GITHUB_REF="")
     assert fetch_baseline(flags()) == ExitCode.OK
-    assert "--baseline-branch" in absence(tmp_path / "out")
-    keep_baseline(fake, tmp_path, 0)
-    assert fetch_baseline(flags(baseline_branch="main", base=BASE)) == ExitCode.OK
-    assert absence(tmp_path / "out") is None
+    assert absence(tmp_path / "out") == "this event does not name the base branch"
 
 
 def test_a_folder_where_nothing_was_fetched_has_no_reason(tmp_path):

@@ -103,6 +103,38 @@ def test_a_comment_is_about_the_granted_commit(tmp_path):
     assert not context.has_own_rules
 
 
+@pytest.mark.parametrize(
+    ("event", "gates"),
+    [("pull_request", True), ("merge_group", True), ("push", True), ("schedule", True), ("workflow_dispatch", False)],
+)
+def test_a_run_by_hand_gates_nothing(read, event, gates):
+    assert read(event, {"pull_request": pull_request, "merge_group": merge_group, "push": push}.get(event, dict)()).gates is gates
+
+
+def names(read, key):
+    """The check's name of a pull request, of the default branch, of its baseline, and of another branch."""
+    pull, main = read("pull_request", pull_request()), read("push", push())
+    other = read("push", push() | {"ref": "refs/heads/other"}, GITHUB_REF="refs/heads/other")
+    return [
+        pull.check_name(key),
+        pull.check_name(key, compares=False),
+        main.check_name(key),
+        main.check_name(key, compares=False),
+        other.check_name(key),
+    ]
+
+
+def test_a_check_is_named_after_its_key(read):
+    assert names(read, "default") == ["ci-bench", "ci-bench", "ci-bench", "ci-bench [push]", "ci-bench [push]"]
+    assert names(read, "gpu") == [*["ci-bench (gpu)"] * 3, *["ci-bench (gpu) [push]"] * 2]
+
+
+@pytest.mark.parametrize("key", ["push", "push]", "default [push]", " [push]"])
+def test_no_key_makes_the_name_of_a_branchs_own_rules(read, key):
+    """A pull request may require the check of any key; one by a branch's own rules passes by them."""
+    assert not {*names(read, key)[:3]} & {*names(read, "default")[3:]}
+
+
 def test_a_granted_commit_changes_no_other_event(tmp_path):
     environ = environment(tmp_path, "push", push())
     assert load_context(environ, head=sha_of("other")) == load_context(environ)

@@ -522,11 +522,10 @@ def test_a_baseline_that_the_jobs_own_flags_choose_is_a_finding(play, tmp_path):
     play.state.add_pull(7, HEAD)
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "results.json").write_text(written(bound(result(peak(1, 1), id="s/a")), tmp_path))
-    given = {"base": play.state.history[2], "baseline_branch": "feature"}
+    given = {"base": play.state.history[2]}
     publish(play.flags(folders=[tmp_path / "results"], baseline="artifact", **given))
     (text,) = play.state.texts_of(7)
     assert "the workflow set --base " in text
-    assert "the workflow set --baseline-branch feature" in text
 
 
 def test_what_is_asked_for_by_hand_is_told_and_fails_nothing(play, tmp_path):
@@ -541,9 +540,28 @@ def test_what_is_asked_for_by_hand_is_told_and_fails_nothing(play, tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         asked = {"base": (older,), "filter": ("s/a",)}
         path.write_text(written(bound(result(peak(1, 1), id="s/a"), commit=commit, asked=asked), tmp_path))
-    given = {"folders": [tmp_path / "results"], "comment": "never"}
-    assert publish(play.flags(**given, check="none")) == ExitCode.OK
-    assert publish(play.flags(**given)) == ExitCode.BAD_INPUT, "a check could be somebody's"
+    for comment in ("never", "always"):
+        assert publish(play.flags(folders=[tmp_path / "results"], comment=comment)) == ExitCode.OK
+    assert (play.state.checks, play.state.statuses) == ({}, []), "a check could be somebody's"
+
+
+@pytest.mark.parametrize(
+    ("baseline", "asked", "code"),
+    [("none", ("s/a",), ExitCode.POLICY_NOT_MET), ("none", (), ExitCode.OK), ("paired", ("s/a",), ExitCode.OK)],
+    ids=["a narrowed baseline", "a whole baseline", "a narrowed comparison"],
+)
+def test_a_baseline_by_hand_has_every_case(play, tmp_path, *, baseline, asked, code):
+    """A later pull request could be compared with it, and a case that it lacks would look new."""
+    play.job("workflow_dispatch", payload("push"), GITHUB_SHA=HEAD)
+    play.state.parents[HEAD] = BASE
+    finite = Check(name="finite", arm="eager", outcome=Outcome.PASS, detail="")
+    row = result(peak(1, 1), id="s/a", checks=(finite,))
+    for name, commit in (("results.json", HEAD), ("base/results.json", BASE)):
+        path = tmp_path / "results" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(written(bound(row, commit=commit, asked={"filter": asked} if asked else {}), tmp_path))
+    assert publish(play.flags(folders=[tmp_path / "results"], baseline=baseline)) == code
+    assert ("(--filter s/a)" in (tmp_path / "summary.md").read_text()) is bool(asked)
 
 
 @pytest.mark.parametrize("sizes", [(2, 1), (1, 2)], ids=["the newer is fine", "the older is fine"])
@@ -598,10 +616,18 @@ def pushed(play, branch, event="push"):
     return code, [(one["name"], one["conclusion"]) for one in play.state.checks.values()]
 
 
-@pytest.mark.parametrize("event", ["push", "workflow_dispatch", "schedule"])
+@pytest.mark.parametrize("event", ["push", "schedule"])
 def test_a_branch_by_its_own_rules_is_never_green(play, event):
     """A pull request can have that commit as its head, and requires another name."""
-    assert pushed(play, "feature", event) == (0, [(f"ci-bench ({event})", "neutral")])
+    assert pushed(play, "feature", event) == (0, [(f"ci-bench [{event}]", "neutral")])
+
+
+@pytest.mark.parametrize("branch", ["feature", "main"])
+def test_a_run_by_hand_sets_no_check(play, branch):
+    assert pushed(play, branch, "workflow_dispatch") == (0, [])
+    play.job("workflow_dispatch", payload("workflow_dispatch"))
+    assert announce(play.flags()) == ExitCode.OK
+    assert play.state.checks == {}
 
 
 def test_a_push_to_the_default_branch_is_green(play):
@@ -616,7 +642,7 @@ def test_a_push_says_nothing_for_a_pull_request(play):
     play.measured(head=2 * GIGABYTE)
     assert play.report() == ExitCode.POLICY_NOT_MET
     said = {one["name"]: one["conclusion"] for one in play.state.checks.values()}
-    assert said == {"ci-bench (push)": "neutral", "ci-bench": "failure"}
+    assert said == {"ci-bench [push]": "neutral", "ci-bench": "failure"}
 
 
 WAITING = {

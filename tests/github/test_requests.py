@@ -519,7 +519,7 @@ def gated(play):
     return repr((play.state.comments_of(7)[0], play.state.checks))
 
 
-@pytest.mark.parametrize("given", [{"check": "none"}, {}, {"check": "status", "key": "default"}])
+@pytest.mark.parametrize("given", [{}, {"key": "default"}])
 @pytest.mark.parametrize(("size", "code", "icon"), [(1, ExitCode.OK, "✅"), (2, ExitCode.POLICY_NOT_MET, "❌")])
 def test_a_verdict_gates_nothing(play, given, size, code, icon):
     before = gated(play)

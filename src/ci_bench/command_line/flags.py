@@ -76,7 +76,7 @@ def _gate(parser: argparse.ArgumentParser) -> None:
     prepared = "measure the two sides that `ci-bench setup` prepared in DIR; implies --baseline paired"
     parser.add_argument("--prepared", type=Path, metavar="DIR", help=prepared)
     _fleet(parser)
-    fetched = "with --baseline artifact: the folder that fetch-baseline wrote, in an earlier step with a token"
+    fetched = "with --baseline artifact: the folder that `ci-bench github fetch-baseline` wrote, in an earlier step with a token"
     parser.add_argument("--fetched", type=Path, metavar="DIR", help=fetched)
     _noise(parser)
     learn = "learn this machine's noise from the first launches, and keep it with the calibrations; only for trusted code"
@@ -282,6 +282,20 @@ def _calibrate(parser: argparse.ArgumentParser) -> None:
     _noise(parser)
 
 
+def _github(parser: argparse.ArgumentParser) -> None:
+    """The actions of `ci-bench github`, each with its own flags."""
+    actions = _actions(parser)
+    judged = "judge another job's results, comment, and set the check; measures nothing"
+    _publish(actions.add("publish", judged))
+    _announce(actions.add("announce", "report that measuring has started"))
+    baseline = "fetch the results of the nearest ancestor of the base commit"
+    _fetch_baseline(actions.add("fetch-baseline", baseline))
+    config = "fetch the base branch's configuration, to measure a pull request with"
+    _fetch_config(actions.add("fetch-config", config))
+    request = "check a comment's request for a run, and answer it"
+    _answer_request(actions.add("answer-request", request))
+
+
 def _publish(parser: argparse.ArgumentParser) -> None:
     folders = "folders with results (default: the artifacts of the run that measured)"
     parser.add_argument("folders", type=Path, nargs="*", help=folders)
@@ -296,18 +310,18 @@ def _publish(parser: argparse.ArgumentParser) -> None:
     chosen = "for a run on request: a filter that the request granted; repeatable"
     parser.add_argument("-k", "--filter", action="append", default=[], metavar="TEXT", help=chosen)
     parser.add_argument("--baseline", choices=("paired", "artifact", "none"), default="paired", help="what head is compared with")
-    fetched = "with --baseline artifact: use the folder that fetch-baseline wrote instead of fetching again"
+    fetched = "with --baseline artifact: use the folder that `ci-bench github fetch-baseline` wrote instead of fetching again"
     parser.add_argument("--fetched", type=Path, metavar="DIR", help=fetched)
     parser.add_argument("--comment", choices=("always", "on-change", "never"), default="always", help="when to comment")
     _comment_author(parser)
     _artifact_baseline(parser)
     _mark(parser)
-    _workflow(parser, patience_s=600.0)
+    _workflow(parser)
 
 
 def _announce(parser: argparse.ArgumentParser) -> None:
     _mark(parser)
-    _workflow(parser, patience_s=120.0)
+    _workflow(parser)
 
 
 def _answer_request(parser: argparse.ArgumentParser) -> None:
@@ -316,7 +330,7 @@ def _answer_request(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--baseline-artifact", default="ci-bench-baseline", metavar="NAME", help=named)
     _config_path(parser)
     _comment_author(parser)
-    _workflow(parser, patience_s=120.0)
+    _workflow(parser)
 
 
 def _comment_author(parser: argparse.ArgumentParser) -> None:
@@ -332,13 +346,13 @@ def _requested(parser: argparse.ArgumentParser) -> None:
 def _fetch_baseline(parser: argparse.ArgumentParser) -> None:
     _requested(parser)
     _artifact_baseline(parser)
-    _workflow(parser, patience_s=120.0)
+    _workflow(parser)
 
 
 def _fetch_config(parser: argparse.ArgumentParser) -> None:
     _requested(parser)
     _config_path(parser)
-    _workflow(parser, patience_s=120.0)
+    _workflow(parser)
 
 
 def _config_path(parser: argparse.ArgumentParser) -> None:
@@ -348,22 +362,18 @@ def _config_path(parser: argparse.ArgumentParser) -> None:
 def _artifact_baseline(parser: argparse.ArgumentParser) -> None:
     name = "artifact with the baseline; its * stands for what the * of --artifact matched"
     parser.add_argument("--baseline-artifact", default="ci-bench-baseline", metavar="NAME", help=name)
-    parser.add_argument("--baseline-branch", metavar="BRANCH", help="the branch it comes from (default: the pull request's base)")
     parser.add_argument("--baseline-workflow", metavar="PATH", help="the workflow that made it (default: this one)")
-    parser.add_argument("--baseline-farthest", type=int, metavar="N", help="maximum age of the baseline, in commits")
     parser.add_argument("--base", metavar="SHA", help="the base commit (default: the pull request's)")
 
 
 def _mark(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--key", default="default", help="identifies this gate if a pull request has several")
-    parser.add_argument("--check-name", default="ci-bench", metavar="NAME", help="name of the check")
-    parser.add_argument("--check", choices=("auto", "check-run", "status", "none"), default="auto", help="kind of check")
+    gate = "identifies this gate if a pull request has several; each has a comment and a check"
+    parser.add_argument("--key", default="default", help=gate)
 
 
-def _workflow(parser: argparse.ArgumentParser, *, patience_s: float) -> None:
-    parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder for the documents")
-    waiting = "total time to wait for GitHub"
-    parser.add_argument("--patience", dest="patience_s", type=float, default=patience_s, metavar="S", help=waiting)
+def _workflow(parser: argparse.ArgumentParser) -> None:
+    folder = "folder for the documents"
+    parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help=folder)
 
 
 def _doctor(parser: argparse.ArgumentParser) -> None:
@@ -476,11 +486,7 @@ GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "fastrnns": ("measure recurrent networks and ResNets by the flags of PyTorch's fastrnns benchmark", _fastrnns),
     "calibrate": ("measure this tree against itself, and keep this machine's noise", _calibrate),
     "history": ("keep the results of runs, find changes over months and their commits, show them on a page", _history),
-    "publish": ("on GitHub, without measuring: judge another job's results, comment, and set the check", _publish),
-    "announce": ("on GitHub: report that measuring has started", _announce),
-    "fetch-baseline": ("on GitHub: fetch the results of the nearest ancestor of the base commit", _fetch_baseline),
-    "fetch-config": ("on GitHub: fetch the base branch's configuration, to measure a pull request with", _fetch_config),
-    "answer-request": ("on GitHub: check a comment's request for a run, and answer it", _answer_request),
+    "github": ("on GitHub, with a token: fetch a baseline or configuration, publish a verdict", _github),
     "doctor": ("check whether this machine can measure, how noisy it is, and whether a gate finds injected faults", _doctor),
 }
 

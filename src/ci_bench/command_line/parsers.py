@@ -10,10 +10,26 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "start": ("init", "doctor", "list", "run", "gate", "accept"),
     "read results": ("show", "compare", "convert", "validate"),
     "over time": ("calibrate", "history"),
-    "in CI": ("setup", "fetch-config", "fetch-baseline", "publish", "announce", "answer-request"),
+    "in CI": ("setup", "github"),
     "several machines": ("fleet",),
 }
 """The commands in the order of the help; those that are not here come last."""
+RENAMED: Mapping[str, str] = {
+    "publish": "github publish",
+    "announce": "github announce",
+    "fetch-baseline": "github fetch-baseline",
+    "fetch-config": "github fetch-config",
+    "answer-request": "github answer-request",
+    "report": "show --format",
+    "selftest": "doctor --selftest",
+    "gpu-check": "doctor --gpu",
+    "bisect": "history bisect",
+    "merge": "fleet merge",
+    "lease": "fleet lease",
+    "fetch-models": "setup --models",
+    "completion": "--completion",
+}
+"""The present spelling of each command that had another one before."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -26,7 +42,8 @@ class Parser(argparse.ArgumentParser):
         if wrong := re.fullmatch(r"argument (.+): invalid choice: '(.*)' \(choose from (.*)\)", message, re.DOTALL):
             where, word, known = wrong.groups()
             hint = meant(word, re.findall(r"[\w.-]+", known))
-            unknown = f"unknown {where.lower()} {word!r}{hint or f'; `{self.prog} --help` lists all'}"
+            renamed = f"; it is `{self.prog} {RENAMED[word]}` now" if where == "COMMAND" and word in RENAMED else ""
+            unknown = f"unknown {where.lower()} {word!r}{renamed or hint or f'; `{self.prog} --help` lists all'}"
             message = unknown if where in {"COMMAND", "ACTION"} else f"{message}{hint}"
         elif message.startswith("unrecognized arguments: "):
             flags = [word.partition("=")[0] for word in message.split()[2:] if word.startswith("-")]

@@ -314,11 +314,12 @@ class TrendSettings(Measuring):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Publishing(Settings):
-    """Settings of commands for GitHub: `publish`, `announce`, `fetch-baseline`, `fetch-config`, `answer-request`.
+    """Settings of `github` and its actions.
 
     For a run that a comment requested, `head` is the granted commit, and `filter` chose its cases.
     """
 
+    action: str = "publish"
     head: str | None = None
     filter: tuple[str, ...] = ()
     output: Path = Path("ci-bench-results")
@@ -330,13 +331,13 @@ class Publishing(Settings):
     baseline: str = "paired"
     fetched: Path | None = None
     baseline_artifact: str = "ci-bench-baseline"
-    baseline_branch: str | None = None
     baseline_workflow: str | None = None
-    baseline_farthest: int | None = None
     base: str | None = None
     key: str = "default"
     comment: str = "always"
     comment_author: str = "github-actions[bot]"
-    check: str = "auto"
-    check_name: str = "ci-bench"
-    patience_s: float = 120.0
+
+    @property
+    def measures_only(self) -> bool:
+        """Return whether this job measured, and another one reports."""
+        return bool(self.folders) and self.comment == "never"

@@ -55,7 +55,8 @@ def choose_baseline(settings: Measuring, config: Config) -> BaselineChoice:
         message = f"--prepared holds both sides of a paired run, but the baseline is {named}"
         raise BadInput(message)
     if named == ARTIFACT and settings.fetched is None:
-        message = "--baseline artifact needs --fetched DIR, which `ci-bench fetch-baseline --output DIR` wrote in an earlier step"
+        fetching = "`ci-bench github fetch-baseline --output DIR`"
+        message = f"--baseline artifact needs --fetched DIR, which {fetching} wrote in an earlier step"
         raise BadInput(message)
     if settings.save_baseline and (named in {None, NONE, PAIRED, ARTIFACT} or str(named).endswith(".zip")):
         message = "--save-baseline needs --baseline PATH, where the run is kept"

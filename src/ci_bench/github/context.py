@@ -18,6 +18,8 @@ TOKENS = ("CI_BENCH_GITHUB_TOKEN", "GITHUB_TOKEN")
 DEPENDABOT = "dependabot[bot]"
 COMMENT = "issue_comment"
 """GitHub's event for a comment on an issue or a pull request."""
+BY_HAND = "workflow_dispatch"
+"""GitHub's event for a run that a person started."""
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _BRANCH = "refs/heads/"
 _GROUP = re.compile(r"gh-readonly-queue/(?P<branch>.+)/pr-[0-9]+-(?P<base>[0-9a-f]{40})")
@@ -79,8 +81,16 @@ class EventContext:
 
     @property
     def is_requested(self) -> bool:
-        """Return whether a person requested the run in a comment. Such a run gates nothing."""
+        """Return whether a person requested the run in a comment."""
         return self.event == COMMENT
+
+    @property
+    def gates(self) -> bool:
+        """Return whether the run sets a check.
+
+        One that a person started, by hand or in a comment, does not.
+        """
+        return self.event not in {COMMENT, BY_HAND}
 
     @property
     def has_own_rules(self) -> bool:
@@ -94,12 +104,16 @@ class EventContext:
             return False
         return self.head.branch != self.default_branch
 
-    def check_name(self, name: str) -> str:
+    def check_name(self, key: str, *, compares: bool = True) -> str:
         """Return its check's name.
 
-        A check by a branch's own rules is not the one that a pull request requires.
+        A check by a branch's own rules, or of a branch that is compared with nothing, is not the
+        one that a pull request requires. No key makes that name, which ends in a bracket.
         """
-        return f"{name} ({self.event})" if self.has_own_rules else name
+        name = "ci-bench" if key == "default" else f"ci-bench ({key})"
+        proposed = self.is_for_pull_request or self.event == "merge_group"
+        required = not self.has_own_rules and (compares or proposed)
+        return name if required else f"{name} [{self.event}]"
 
 
 def server_of(environ: Mapping[str, str]) -> GithubServer:

@@ -1,7 +1,6 @@
 """Telling a pull request: the comment and the check, each with its own outcome, whatever becomes of the other."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 
 from ci_bench.github import checks, comments
@@ -10,50 +9,38 @@ from ci_bench.github.client import Client
 from ci_bench.github.comments import Sticky
 from ci_bench.github.outcomes import PublishOutcome, State, attempt
 
-
-class CheckMode(StrEnum):
-    """Mark on the commit.
-
-    It is a check run or, if that is not allowed, a commit status; only one of the two; or none.
-    """
-
-    AUTO = "auto"
-    CHECK_RUN = "check-run"
-    STATUS = "status"
-    NONE = "none"
+NO_CHECK = "none is set: a person started this run, or another job reports"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Publication:
     """Data to publish: the check, and a `sticky` comment on each pull request.
 
-    `no_comment` is the reason for a missing comment.
+    `check` is `None` if none is to be set. `no_comment` is the reason for a missing comment.
     """
 
-    check: CheckRun
-    check_mode: CheckMode = CheckMode.AUTO
+    check: CheckRun | None
     sticky: tuple[Sticky, ...] = ()
     no_comment: PublishOutcome | None = None
 
 
 def publish(client: Client, publication: Publication) -> tuple[PublishOutcome, ...]:
     """Write the check first: it is what can be required. Never raises `GitHubFailed`."""
-    outcomes = [_mark(client, publication)]
+    outcomes = [_mark(client, publication.check)]
     outcomes += [attempt(comments.PART, partial(comments.publish_comment, client, one)) for one in publication.sticky]
     if publication.no_comment is not None:
         outcomes.append(publication.no_comment)
     return tuple(outcomes)
 
 
-def _mark(client: Client, publication: Publication) -> PublishOutcome:
-    check, mode = publication.check, publication.check_mode
-    if mode is CheckMode.NONE:
-        return PublishOutcome(part=checks.PART, state=State.SKIPPED, detail="checks are turned off")
-    if mode is not CheckMode.STATUS:
-        marked = attempt(checks.PART, lambda: checks.publish_check(client, check))
-        if mode is CheckMode.CHECK_RUN or marked.state is not State.REFUSED:
-            return marked
-    return attempt(checks.STATUS_PART, lambda: checks.publish_status(client, status_of(check)))
+def _mark(client: Client, check: CheckRun | None) -> PublishOutcome:
+    """Set the check run or, if the token may not, a commit status of its name."""
+    if check is None:
+        return PublishOutcome(part=checks.PART, state=State.SKIPPED, detail=NO_CHECK)
+    marked = attempt(checks.PART, partial(checks.publish_check, client, check))
+    if marked.state is not State.REFUSED:
+        return marked
+    return attempt(checks.STATUS_PART, partial(checks.publish_status, client, status_of(check)))
 
 
 def status_of(check: CheckRun) -> CheckStatus:

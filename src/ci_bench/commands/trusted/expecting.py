@@ -18,7 +18,7 @@ from ci_bench.commands.trusted.sources import PublishContext
 from ci_bench.errors import ExitCode, GitHubMissing
 from ci_bench.github.client import Client
 from ci_bench.github.commits import branch_point, is_on, parents, resolve, tree
-from ci_bench.github.context import EventContext
+from ci_bench.github.context import BY_HAND, EventContext
 from ci_bench.github.pulls import NoPullRequest, PullRequest
 from ci_bench.judge.policy import binding
 from ci_bench.judge.policy.binding import BASE, Commits, Expected
@@ -115,10 +115,11 @@ class Expecting:
     def policy(self) -> Policy:
         """Return the base branch's policy.
 
-        Runs that were requested by hand, without a check, are narrowed on purpose.
+        Runs that a person started by hand are narrowed on purpose, and set no check. A baseline is
+        not: cases that it lacks would look new.
         """
-        policy = self.config.policy
-        by_hand = self.publishing.context.event == "workflow_dispatch" and self.publishing.settings.check == "none"
+        policy, compares = self.config.policy, self.publishing.settings.baseline != "none"
+        by_hand = compares and self.publishing.context.event == BY_HAND
         return replace(policy, severities={**policy.severities, Rule.NARROWED: Severity.WARN}) if by_hand else policy
 
     def of(self, machine: MeasuredMachine, head: Results) -> Expected:
@@ -149,9 +150,9 @@ class Expecting:
         any flag.
         """
         found, settings, config = binding.scope(head, expected, base), self.publishing.settings, self.config
-        said = {"base": config.base, "baseline_branch": self.publishing.base_branch}
-        given = {name: getattr(settings, name) for name in said} if settings.baseline == "artifact" else {}
-        moved = {name: value for name, value in given.items() if value not in {None, said[name]}}
+        moved: dict[str, str] = {}
+        if settings.baseline == "artifact" and settings.base not in {None, config.base}:
+            moved[BASE] = str(settings.base)
         gated = isinstance(self.publishing.pull, PullRequest) or self.publishing.context.event == "merge_group"
         if settings.baseline != config.baseline and (config.baseline in _MODES or (settings.baseline == "none" and gated)):
             moved["baseline"] = settings.baseline

@@ -63,12 +63,14 @@ class Judged:
     """All machines of a run, and `notes` in Markdown on how they were judged.
 
     `waits` says that the base branch has no configuration: by head's own the run can fail and never
-    pass. Machines without results are left out then.
+    pass. Machines without results are left out then. `is_part` says that other machines of the run
+    are judged elsewhere.
     """
 
     machines: tuple[JudgedMachine, ...]
     notes: tuple[str, ...] = ()
     waits: str = ""
+    is_part: bool = False
 
     @property
     def exit_code(self) -> int:

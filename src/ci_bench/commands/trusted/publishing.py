@@ -1,4 +1,4 @@
-"""The commands that talk to GitHub: publish, announce, fetch-baseline. They measure nothing, and need no torch.
+"""The actions of `ci-bench github` except answer-request. They measure nothing, and need no torch.
 
 `publish` is the trusted half of a gate: it has a token and runs none of the pull request's code.
 The results that it reads come from a stranger; the verdict is computed again from the raw samples,
@@ -29,11 +29,16 @@ from ci_bench.github.client import Client
 from ci_bench.github.comments import PART, CommentMode, Marker, Sticky
 from ci_bench.github.context import EventContext, load_context, server_of
 from ci_bench.github.outcomes import PublishOutcome, State, exit_code
-from ci_bench.github.publishing import CheckMode, Publication
+from ci_bench.github.publishing import Publication
 from ci_bench.github.publishing import publish as send
 from ci_bench.github.pulls import NoPullRequest, PullRequest, find_pulls
 from ci_bench.records import documents
 from ci_bench.records.comparison import RunVerdict
+
+PATIENCE_S = 120.0
+"""Time for all waits together in the job that measures: a GPU is idle meanwhile."""
+HOSTED_PATIENCE_S = 600.0
+"""The same elsewhere."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,9 +78,10 @@ def publish(settings: Publishing) -> int:
         judgements = _judge_each(PublishContext(client=client, context=context, pull=None, settings=settings), pulls)
         judged = strictest(judgements)
         outcomes = _publish(judgements, judged)
-    code = exit_code(judged.exit_code, outcomes, read_only=context.read_only)
+    read_only = _is_read_only(context, settings)
+    code = exit_code(judged.exit_code, outcomes, read_only=read_only)
     _write_reports(judged, outcomes, settings, code)
-    _tell(settings, judged, outcomes, read_only=context.read_only)
+    _tell(settings, judged, outcomes, read_only=read_only)
     return code
 
 
@@ -84,7 +90,7 @@ def announce(settings: Publishing) -> int:
     """Mark the commit as being measured, which makes a required check wait for the verdict."""
     context = load_context(settings.environ)
     check = CheckRun(
-        name=context.check_name(settings.check_name),
+        name=context.check_name(settings.key),
         key=settings.key,
         run=context.run,
         head_sha=context.head.sha,
@@ -100,7 +106,7 @@ def announce(settings: Publishing) -> int:
         if why is not None:
             tell(_defused(f"nothing is announced: {why}"))
             return int(ExitCode.OK)
-        outcomes = send(client, Publication(check=check, check_mode=CheckMode(settings.check)))
+        outcomes = send(client, Publication(check=check if context.gates else None))
     _tell(settings, None, outcomes, read_only=context.read_only)
     return exit_code(ExitCode.OK, outcomes, read_only=context.read_only)
 
@@ -143,14 +149,13 @@ def fetch_config(settings: Publishing) -> int:
 
 def client_of(settings: Publishing) -> Client:
     """Return a client of the repository that the job runs for. Raises `NotOnGitHub`."""
-    return Client(server_of(settings.environ), patience_s=settings.patience_s)
+    holds_gpu = bool(settings.folders) or settings.action in {"fetch-baseline", "fetch-config"}
+    return Client(server_of(settings.environ), patience_s=PATIENCE_S if holds_gpu else HOSTED_PATIENCE_S)
 
 
 def _for_request(settings: Publishing, context: EventContext) -> Publishing:
-    """Give a run on request a comment for itself and no check, whatever the workflow says: it gates nothing."""
-    if not context.is_requested:
-        return settings
-    return replace(settings, key=f"request-{context.comment_id}", check="none")
+    """Give a run on request a comment for itself, whatever the workflow says: it gates nothing."""
+    return replace(settings, key=f"request-{context.comment_id}") if context.is_requested else settings
 
 
 def _find_pulls(client: Client, context: EventContext) -> Pulls:
@@ -207,12 +212,13 @@ def _judge(publishing: PublishContext) -> Judged:
     if publishing.context.conclusion not in {None, "success"}:
         notes = (*notes, f"_The run that measured ended as {publishing.context.conclusion}._")
     notes = (*notes, *granted.notes)
+    is_part = sources.is_part(publishing, config)
     if not found.waits:
-        whole = Judged(machines=tuple(judged), notes=notes)
+        whole = Judged(machines=tuple(judged), notes=notes, is_part=is_part)
         return replace(whole, notes=(*notes, *suggestion(whole, publishing)))
     measured = tuple(machine for machine in judged if machine.fault is None)
     missing = tuple(comment_text.not_measured(machine) for machine in judged if machine.fault is not None)
-    return Judged(machines=measured, notes=(*notes, *missing), waits=found.waits)
+    return Judged(machines=measured, notes=(*notes, *missing), waits=found.waits, is_part=is_part)
 
 
 def _halt(client: Client, context: EventContext, settings: Publishing, halt: Halt) -> int:
@@ -222,7 +228,7 @@ def _halt(client: Client, context: EventContext, settings: Publishing, halt: Hal
     if not halt.told:
         return int(halt.exit_code)
     check = CheckRun(
-        name=context.check_name(settings.check_name),
+        name=_check_name(context, settings),
         key=settings.key,
         run=context.run,
         head_sha=context.head.sha,
@@ -234,9 +240,10 @@ def _halt(client: Client, context: EventContext, settings: Publishing, halt: Hal
         restates=context.reports_for_another_run,
     )
     sticky = _not_judged(context, settings, halt.reason)
-    outcomes = send(client, Publication(check=check, check_mode=CheckMode(settings.check), sticky=sticky))
-    _tell(settings, None, outcomes, read_only=context.read_only)
-    return exit_code(halt.exit_code, outcomes, read_only=context.read_only)
+    outcomes = send(client, Publication(check=check if context.gates else None, sticky=sticky))
+    read_only = _is_read_only(context, settings)
+    _tell(settings, None, outcomes, read_only=read_only)
+    return exit_code(halt.exit_code, outcomes, read_only=read_only)
 
 
 def _not_judged(context: EventContext, settings: Publishing, reason: str) -> tuple[Sticky, ...]:
@@ -256,15 +263,16 @@ def _publish(judgements: Sequence[PublishedJudgement], judged: Judged) -> tuple[
     here only the check does.
     """
     first = judgements[0].publishing
-    check, mode = _check(first.context, first.settings, judged), CheckMode(first.settings.check)
+    sets_check = first.context.gates and not any(one.judged.is_part for one in judgements)
+    check = _check(first.context, first.settings, judged) if sets_check else None
     if not isinstance(first.pull, PullRequest):
         answered = first.pull is None or first.pull.answered
         reason = f"no pull request to comment on: {'' if first.pull is None else first.pull.reason}"
         nobody = PublishOutcome(part=PART, state=State.SKIPPED if answered else State.FAILED, detail=reason)
-        return send(first.client, Publication(check=check, check_mode=mode, no_comment=nobody))
+        return send(first.client, Publication(check=check, no_comment=nobody))
     spoken = [one for one in judgements if one.judged.speaks]
     stickies = tuple(_sticky(one, strict=judged) for one in spoken or judgements)
-    return send(first.client, Publication(check=check, check_mode=mode, sticky=stickies))
+    return send(first.client, Publication(check=check, sticky=stickies))
 
 
 def _sticky(judgement: PublishedJudgement, *, strict: Judged) -> Sticky:
@@ -291,11 +299,20 @@ def _reporter(context: EventContext, settings: Publishing) -> str:
     return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:12]
 
 
+def _check_name(context: EventContext, settings: Publishing) -> str:
+    return context.check_name(settings.key, compares=settings.baseline != "none")
+
+
+def _is_read_only(context: EventContext, settings: Publishing) -> bool:
+    """Return whether the token need not write: a fork's, or that of a job whose report is another's."""
+    return context.read_only or settings.measures_only
+
+
 def _check(context: EventContext, settings: Publishing, judged: Judged) -> CheckRun:
     decided = judged.compared and judged.verdict is RunVerdict.PASSED
     met = Conclusion.SUCCESS if decided and not context.has_own_rules else Conclusion.NEUTRAL
     return CheckRun(
-        name=context.check_name(settings.check_name),
+        name=_check_name(context, settings),
         key=settings.key,
         run=context.run,
         head_sha=context.head.sha,

@@ -110,6 +110,12 @@ def _machines(publishing: PublishContext, config: Config) -> tuple[str, ...]:
     return names
 
 
+def is_part(publishing: PublishContext, config: Config) -> bool:
+    """Return whether this job measured on one of several machines, and leaves the check to another job."""
+    settings = publishing.settings
+    return settings.measures_only and len(settings.machines or config.machines) > len(settings.folders)
+
+
 def _folders(publishing: PublishContext, config: Config) -> list[MeasuredMachine]:
     """Read folders of this very job.
 
@@ -120,7 +126,7 @@ def _folders(publishing: PublishContext, config: Config) -> list[MeasuredMachine
     unique = names if len({*names}) == len(names) else [f"{index + 1}-{name}" for index, name in enumerate(names)]
     machines = [MeasuredMachine(name=name, folder=folder) for name, folder in zip(unique, folders, strict=True)]
     declared = tuple(publishing.settings.machines or config.machines)
-    if len(declared) > len(machines) and publishing.settings.check != "none":
+    if len(declared) > len(machines) and not publishing.settings.measures_only:
         missing = f"{len(declared)} machines are declared ({', '.join(declared)}), and these are the results of {len(machines)}"
         machines.append(
             MeasuredMachine(
@@ -297,9 +303,9 @@ def search(publishing: PublishContext, name: str, folder: Path) -> FoundBaseline
 def _wanted(publishing: PublishContext, name: str) -> WantedBaseline | NoBaseline:
     """Return the baseline to look for, as far as this event determines it."""
     settings, context = publishing.settings, publishing.context
-    branch, workflow = settings.baseline_branch or publishing.base_branch, settings.baseline_workflow or context.workflow
+    branch, workflow = publishing.base_branch, settings.baseline_workflow or context.workflow
     if branch is None or workflow is None or context.repository_id is None:
-        what = "branch (--baseline-branch)" if branch is None else "workflow (--baseline-workflow)"
+        what = "branch" if branch is None else "workflow (--baseline-workflow)"
         return NoBaseline(reason=Absence.NO_ANCESTOR, message=f"this event does not name the base {what}")
     base, head = publishing.base_sha, context.head.sha
     return WantedBaseline(
@@ -309,5 +315,5 @@ def _wanted(publishing: PublishContext, name: str) -> WantedBaseline | NoBaselin
         workflow=workflow,
         repository=context.repository,
         repository_id=context.repository_id,
-        farthest=settings.baseline_farthest or FARTHEST,
+        farthest=FARTHEST,
     )
