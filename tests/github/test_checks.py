@@ -4,6 +4,7 @@ import pytest
 from fake_github import LOST, READ_ONLY, RESET, Fault
 from fake_github_state import sha_of
 
+from ci_bench.commands.trusted.publishing import send
 from ci_bench.errors import ExitCode, GitHubRefused
 from ci_bench.github.checks import (
     Annotation,
@@ -14,12 +15,12 @@ from ci_bench.github.checks import (
     StatusState,
     publish_check,
     publish_status,
+    status_of,
 )
 from ci_bench.github.clipping import utf16_units
 from ci_bench.github.comments import Marker, Sticky
 from ci_bench.github.context import RunId
 from ci_bench.github.outcomes import PublishOutcome, State, exit_code
-from ci_bench.github.publishing import Publication, publish, status_of
 
 HEAD = sha_of("head")
 
@@ -148,33 +149,33 @@ def sticky():
 
 
 def test_comment_and_check(fake, client):
-    outcomes = publish(client, Publication(check=check(), sticky=(sticky(),)))
+    outcomes = send(client, check(), (sticky(),))
     assert [(one.part, one.state) for one in outcomes] == [("check", State.DONE), ("comment", State.DONE)]
 
 
 def test_without_the_right_to_check_the_status_stands_in(fake, connect):
     """A personal token may set statuses and write comments, and no check runs."""
     fake.tokens["ghp_person"] = ("someone", frozenset({"issues", "statuses"}))
-    outcomes = publish(connect("ghp_person"), Publication(check=check(), sticky=(sticky(),)))
+    outcomes = send(connect("ghp_person"), check(), (sticky(),))
     assert [(one.part, one.state) for one in outcomes] == [("status", State.DONE), ("comment", State.DONE)]
     assert [one["state"] for one in fake.state.statuses] == ["failure"]
 
 
 @pytest.mark.parametrize(("given", "made"), [(check(), 1), (None, 0)])
 def test_a_check_is_set_or_none(fake, client, given, made):
-    publish(client, Publication(check=given))
+    send(client, given)
     assert (len(fake.state.checks), len(fake.state.statuses)) == (made, 0)
 
 
 def test_a_forks_token_ends_in_outcomes_and_no_error(fake, connect):
-    outcomes = publish(connect(READ_ONLY), Publication(check=check(), sticky=(sticky(),)))
+    outcomes = send(connect(READ_ONLY), check(), (sticky(),))
     assert [(one.part, one.state) for one in outcomes] == [("status", State.REFUSED), ("comment", State.REFUSED)]
     assert "it needs statuses=write" in outcomes[0].detail
 
 
 def test_one_part_that_fails_leaves_the_other(fake, client):
     fake.plan("GET", "check-runs", *[RESET] * 9)
-    outcomes = publish(client, Publication(check=check(), sticky=(sticky(),)))
+    outcomes = send(client, check(), (sticky(),))
     assert [(one.part, one.state) for one in outcomes] == [("check", State.FAILED), ("comment", State.DONE)]
 
 

@@ -6,10 +6,9 @@ import pytest
 from fake_github import RESET
 from fake_github_state import sha_of
 
-from ci_bench.github.checks import CheckRun, Conclusion, publish_check, publish_status
+from ci_bench.github.checks import CheckRun, Conclusion, publish_check, publish_status, status_of
 from ci_bench.github.context import RunId
 from ci_bench.github.outcomes import State
-from ci_bench.github.publishing import status_of
 
 HEAD = sha_of("head")
 GREEN, GREY, RED, CANCELLED = Conclusion.SUCCESS, Conclusion.NEUTRAL, Conclusion.FAILURE, Conclusion.CANCELLED

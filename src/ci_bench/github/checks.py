@@ -13,17 +13,19 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from ci_bench.github.client import Client
 from ci_bench.github.clipping import clipped, clipped_line, utf8_bytes, utf16_units
 from ci_bench.github.context import RunId
-from ci_bench.github.outcomes import PublishOutcome, State
+from ci_bench.github.outcomes import PublishOutcome, State, attempt
 from ci_bench.github.server import ApiRecord
 
 logger = logging.getLogger(__name__)
 
 PART = "check"
+NO_CHECK = "none is set: a person started this run, or another job reports"
 PORTION = 50
 """Annotations in one request, GitHub's limit."""
 MOST_ANNOTATIONS = 500
@@ -363,6 +365,30 @@ _OWN = {
     StatusState.FAILURE: Conclusion.FAILURE,
 }
 _RUN = re.compile(r".*/runs/(?P<run>[0-9]{1,18})(?:/attempts/(?P<attempt>[0-9]{1,6}))?")
+
+
+def mark(client: Client, check: CheckRun | None) -> PublishOutcome:
+    """Set the check run or, if the token may not, a commit status of its name."""
+    if check is None:
+        return PublishOutcome(part=PART, state=State.SKIPPED, detail=NO_CHECK)
+    marked = attempt(PART, partial(publish_check, client, check))
+    if marked.state is not State.REFUSED:
+        return marked
+    return attempt(STATUS_PART, partial(publish_status, client, status_of(check)))
+
+
+def status_of(check: CheckRun) -> CheckStatus:
+    """Make the commit status that replaces a check. A re-run has a separate address."""
+    url, number = check.details_url, check.run.attempt
+    return CheckStatus(
+        context=check.name,
+        head_sha=check.head_sha,
+        state=StatusState.PENDING if check.conclusion is None else STATES[check.conclusion],
+        description=check.title,
+        target_url=f"{url}/attempts/{number}" if url and number > 1 else url,
+        report=check.report,
+        restates=check.restates,
+    )
 
 
 def publish_status(client: Client, status: CheckStatus) -> PublishOutcome:

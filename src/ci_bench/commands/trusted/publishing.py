@@ -24,13 +24,11 @@ from ci_bench.commands.trusted.sources import PublishContext, keep_config, searc
 from ci_bench.errors import CiBenchError, ExitCode, GitHubFailed
 from ci_bench.github import workflow
 from ci_bench.github.baseline import Absence, FoundBaseline, NoBaseline
-from ci_bench.github.checks import CheckRun, Conclusion
+from ci_bench.github.checks import CheckRun, Conclusion, mark
 from ci_bench.github.client import Client
-from ci_bench.github.comments import PART, CommentMode, Marker, Sticky
+from ci_bench.github.comments import PART, CommentMode, Marker, Sticky, publish_comment
 from ci_bench.github.context import EventContext, load_context, server_of
-from ci_bench.github.outcomes import PublishOutcome, State, exit_code
-from ci_bench.github.publishing import Publication
-from ci_bench.github.publishing import publish as send
+from ci_bench.github.outcomes import PublishOutcome, State, attempt, exit_code
 from ci_bench.github.pulls import NoPullRequest, PullRequest, find_pulls
 from ci_bench.records import documents
 from ci_bench.records.comparison import RunVerdict
@@ -106,7 +104,7 @@ def announce(settings: Publishing) -> int:
         if why is not None:
             tell(_defused(f"nothing is announced: {why}"))
             return int(ExitCode.OK)
-        outcomes = send(client, Publication(check=check if context.gates else None))
+        outcomes = send(client, check if context.gates else None)
     _tell(settings, None, outcomes, read_only=context.read_only)
     return exit_code(ExitCode.OK, outcomes, read_only=context.read_only)
 
@@ -240,7 +238,7 @@ def _halt(client: Client, context: EventContext, settings: Publishing, halt: Hal
         restates=context.reports_for_another_run,
     )
     sticky = _not_judged(context, settings, halt.reason)
-    outcomes = send(client, Publication(check=check if context.gates else None, sticky=sticky))
+    outcomes = send(client, check if context.gates else None, sticky)
     read_only = _is_read_only(context, settings)
     _tell(settings, None, outcomes, read_only=read_only)
     return exit_code(halt.exit_code, outcomes, read_only=read_only)
@@ -269,10 +267,18 @@ def _publish(judgements: Sequence[PublishedJudgement], judged: Judged) -> tuple[
         answered = first.pull is None or first.pull.answered
         reason = f"no pull request to comment on: {'' if first.pull is None else first.pull.reason}"
         nobody = PublishOutcome(part=PART, state=State.SKIPPED if answered else State.FAILED, detail=reason)
-        return send(first.client, Publication(check=check, no_comment=nobody))
+        return (*send(first.client, check), nobody)
     spoken = [one for one in judgements if one.judged.speaks]
     stickies = tuple(_sticky(one, strict=judged) for one in spoken or judgements)
-    return send(first.client, Publication(check=check, sticky=stickies))
+    return send(first.client, check, stickies)
+
+
+def send(client: Client, check: CheckRun | None, stickies: Sequence[Sticky] = ()) -> tuple[PublishOutcome, ...]:
+    """Write the check, which can be required, and then a comment on each pull request.
+
+    Each has an outcome, whatever becomes of the others. Never raises `GitHubFailed`.
+    """
+    return mark(client, check), *(attempt(PART, partial(publish_comment, client, one)) for one in stickies)
 
 
 def _sticky(judgement: PublishedJudgement, *, strict: Judged) -> Sticky:
