@@ -20,14 +20,14 @@ RENAMED: Mapping[str, str] = {
     "fetch-baseline": "github fetch-baseline",
     "fetch-config": "github fetch-config",
     "answer-request": "github answer-request",
-    "report": "show --format",
+    "report": "show",
     "selftest": "doctor --selftest",
     "gpu-check": "doctor --gpu",
     "bisect": "history bisect",
     "merge": "fleet merge",
     "lease": "fleet lease",
     "fetch-models": "setup --models",
-    "completion": "--completion",
+    "completion": "--completion bash",
 }
 """The present spelling of each command that had another one before."""
 
