@@ -40,7 +40,7 @@ SIZED = {
     Rule.ACCURACY_BROKEN,
 }
 """The rules whose finding is a quantity."""
-SIZE = re.compile(r"\d\s?%|\d times|(speedup|floor) .*\d")
+SIZE = re.compile(r"\d\s?%|\d times|\d graph breaks|(speedup|floor) .*\d")
 POLICY = Policy(suites={"floored": SuitePolicy(floors={Floor.SPEEDUP: 2.0})}, drift=0.05)
 
 

@@ -20,6 +20,7 @@ from ci_bench.records.comparison import (
     tally,
 )
 from ci_bench.records.config import UNANSWERED, Rule, Severity
+from ci_bench.records.graph_breaks import COUNTS, first_break
 from ci_bench.records.outputs import Sameness, format_factor
 from ci_bench.records.results import Status
 from ci_bench.records.units import TIMES, relative_change
@@ -67,6 +68,7 @@ class Change:
         head: Head's figure.
         change: The change in words.
         finding: The finding it stands for, or `None` for a group and for an improvement.
+        pair: The metric, if it is about one; of a group the farthest change.
     """
 
     mood: Mood
@@ -79,6 +81,7 @@ class Change:
     head: str
     change: str
     finding: Finding | None = None
+    pair: Pair | None = None
 
 
 CHANGES: Columns[Change] = (
@@ -108,8 +111,8 @@ def changes(comparison: Comparison) -> tuple[Change, ...]:
     shown = [one for one in loud if one.severity is not Severity.NOTE or one.rule is Rule.ACCEPTED]
     shifts = [_of_shift(found, shift) for found in comparison.judgement.findings if (shift := _shift(found, comparison))]
     rows = [*shifts, *(_of_finding(one, cases[one.case or ""], short) for one in shown)]
-    worse = [_of_group(group, short) for group in alike if group.worse]
-    better = [_of_group(group, short) for group in alike if not group.worse]
+    worse = [_of_group(group, cases, short) for group in alike if group.worse]
+    better = [_of_group(group, cases, short) for group in alike if not group.worse]
     in_group = {(case, pair.metric, pair.arm) for group in alike for case, pair in group.pairs}
     undecided = [
         _of_finding(one, cases[one.case or ""], short)
@@ -126,7 +129,24 @@ def changes(comparison: Comparison) -> tuple[Change, ...]:
     improved = [_of_pair(pair, case, short[case.id], mood=Mood.BETTER, word=str(pair.verdict)) for case, pair in better_pairs]
     failing = [row for row in rows if row.mood is Mood.BAD]
     warned = _alike([row for row in rows if row.mood is not Mood.BAD])
-    return (*worse, *failing, *warned, *undecided, *better, *improved)
+    return tuple(_of_one_cause((*worse, *failing, *warned, *undecided, *better, *improved)))
+
+
+def _of_one_cause(rows: Sequence[Change]) -> Iterator[Change]:
+    """Yield one row for graph breaks and what they bring with them, instead of up to four."""
+    kinds: dict[object, list[Change]] = {}
+    for row in rows:
+        together = row.pair is not None and row.pair.metric in COUNTS
+        kinds.setdefault((row.label, row.arm, row.word, row.mood) if together else id(row), []).append(row)
+    for one in kinds.values():
+        yield one[0] if len(one) == 1 else _merged(one)
+
+
+def _merged(rows: Sequence[Change]) -> Change:
+    """The row of the count that stands for the others, which are named in it."""
+    first, *others = sorted(rows, key=lambda row: COUNTS.index(row.pair.metric) if row.pair else 0)
+    changed = (f"{row.subject} {_values(row)}" for row in others)
+    return replace(first, change=f"{first.change}; with {', '.join(changed)}")
 
 
 def _alike(rows: Sequence[Change]) -> list[Change]:
@@ -149,6 +169,13 @@ def _of_disturbed(rows: Sequence[Change]) -> Change:
         change=f"{len(rows):,} arms of {where}, such as: {rows[0].change}",
         finding=None,
     )
+
+
+def _values(row: Change) -> str:
+    """``0 → 3``; of a group ``3 more``."""
+    if row.pair is not None and UNKNOWN in {row.base, row.head}:
+        return words.change(row.pair)
+    return f"{row.base} → {row.head}"
 
 
 def of_run(comparison: Comparison) -> list[Finding]:
@@ -317,6 +344,8 @@ def _of_pair(pair: Pair, case: CaseComparison, label: str, *, mood: Mood, word: 
         change = pair.reason
     elif spread != UNKNOWN:
         change = f"{change} ({spread})"
+    if pair.verdict.worse and (place := first_break(case, pair)):
+        change = f"{change}, first at {place}"
     return Change(
         mood=mood,
         word=word,
@@ -328,11 +357,14 @@ def _of_pair(pair: Pair, case: CaseComparison, label: str, *, mood: Mood, word: 
         head=head,
         change=change,
         finding=finding,
+        pair=pair,
     )
 
 
-def _of_group(group: Group, short: Mapping[str, str]) -> Change:
-    name = short[group.pairs[0][0]].partition("[")[0]
+def _of_group(group: Group, cases: Mapping[str, CaseComparison], short: Mapping[str, str]) -> Change:
+    case, pair = group.pairs[0]
+    name = short[case].partition("[")[0]
+    place = first_break(cases[case], pair) if group.worse else ""
     conditions = ",".join(f"{name}={value}" for name, value in group.conditions)
     return Change(
         mood=Mood.BAD if group.worse else Mood.BETTER,
@@ -343,7 +375,8 @@ def _of_group(group: Group, short: Mapping[str, str]) -> Change:
         arm=group.arm if group.several_arms else "",
         base=UNKNOWN,
         head=UNKNOWN,
-        change=group.change,
+        change=f"{group.change}, first at {place}" if place else group.change,
+        pair=pair,
     )
 
 

@@ -12,6 +12,7 @@ from itertools import chain
 
 from ci_bench.records.comparison import BaselineMode, CaseComparison, Comparison, Finding, RunVerdict, Verdict
 from ci_bench.records.config import Rule, Severity
+from ci_bench.records.graph_breaks import first_break
 from ci_bench.records.labels import worst_first
 from ci_bench.records.metrics import IMPORTED
 from ci_bench.records.results import Environment
@@ -93,10 +94,11 @@ def _step(comparison: Comparison) -> NextStep | None:
 
 
 def _place(case: CaseComparison) -> str:
-    """The line of head's code that the largest part of a regression comes from; empty if unknown."""
+    """The line of head's code that the largest part of a regression comes from, or that breaks a graph; empty if unknown."""
     blamed = (cause for cause in case.causes if (cause.slower or cause.larger) and not cause.unknown)
     parts = sorted((part for cause in blamed for part in cause.parts if part.change_s > 0), key=lambda part: -part.change_s)
-    return next((place for part in parts[:1] for place in part.places), "")
+    broken = (first_break(case, pair) for pair in case.pairs if pair.verdict.worse and not pair.detail)
+    return next(filter(None, chain((place for part in parts[:1] for place in part.places), broken)), "")
 
 
 def _more_launches(comparison: Comparison) -> str:

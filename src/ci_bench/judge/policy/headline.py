@@ -15,7 +15,9 @@ from ci_bench.judge.policy.undecided import few, is_open, undecided
 from ci_bench.judge.wording import change, change_size, count_of, effect_rank
 from ci_bench.records.comparison import BaselineMode, CaseComparison, Finding, Judgement, Pair, RunVerdict, Verdict, tally
 from ci_bench.records.config import UNANSWERED, Policy, Rule, Severity
+from ci_bench.records.graph_breaks import first_break, leading
 from ci_bench.records.labels import labels
+from ci_bench.records.metrics import GRAPH_BREAKS
 from ci_bench.records.results import Status, Unit
 
 _MOST_CLAUSES = 3
@@ -142,7 +144,7 @@ def _clauses(case: CaseComparison, findings: list[Finding]) -> Iterator[str]:
         if rule not in _WORSE:
             yield _OF_A_CASE[rule] if rule in _OF_A_CASE else sized(case, next(one for one in findings if one.rule is rule))
             continue
-        pairs = (pair for pair in case.pairs if _rule_of(pair) is rule)
+        pairs = leading(pair for pair in case.pairs if _rule_of(pair) is rule)
         yield from (
             _WORSE[rule] + _effect(pair, case) for pair in sorted(pairs, key=lambda pair: (effect_rank(pair), -change_size(pair)))
         )
@@ -162,7 +164,15 @@ def _effect(pair: Pair, case: CaseComparison) -> str:
     by_words = f"from {pair.reason}" if _VALUES.match(pair.reason) else pair.reason
     effect = by_words if by_value else change(pair.speedup or 1.0, pair.unit, pair.better)
     arms = {*case.arms, *(one.arm for one in case.pairs), *(one.arm for one in case.parity)}
-    return f"{pair.title or pair.metric} {effect}{f' ({pair.arm})' if len(arms) > 1 else ''}"
+    said = _new_breaks(pair) or f"{pair.title or pair.metric} {effect}"
+    place = first_break(case, pair)
+    return f"{said}{f', first at {place}' if place else ''}{f' ({pair.arm})' if len(arms) > 1 else ''}"
+
+
+def _new_breaks(pair: Pair) -> str:
+    """``4 graph breaks``, if base has none; else empty."""
+    is_first = pair.metric == GRAPH_BREAKS.name and pair.base is not None and not pair.base.figure
+    return count_of(int(pair.head.figure), "graph break") if is_first and pair.head is not None else ""
 
 
 def _passed(compared: Compared, findings: tuple[Finding, ...]) -> str:
