@@ -48,6 +48,8 @@ _SUBJECTS: Mapping[Rule, str] = {
     Rule.IMPLAUSIBLE: "speedup",
 }
 """The subject of a finding that is not about one metric; the run of the case for all other rules."""
+_OPEN_WORDS = {Rule.INCONCLUSIVE: "undecided", Rule.POSSIBLE: "may be worse"}
+"""Rules of a metric that was not decided, in the words of the headline."""
 _ENDINGS = frozenset({Rule.CASE_FAILED, Rule.CASE_SKIPPED, Rule.CASE_NOT_RUN, Rule.CASE_REMOVED})
 """Rules of how a case ended, which base's end explains."""
 _CHECKS = frozenset({Rule.CHECK_FAILED, Rule.CHECK_UNKNOWN, Rule.CLOCK_DISAGREES, Rule.DISTURBED})
@@ -195,24 +197,33 @@ def rest(comparison: Comparison) -> str:
     """Describe everything without a row: ``12 other cases unchanged; outputs match base.``; empty if there is nothing."""
     if comparison.base is None:
         return ""
-    shown_rows = changes(comparison)
-    shown = {row.case.id for row in shown_rows if row.case is not None}
-    shown |= {case for group in groups(comparison) for case, _ in group.pairs}
-    others = [case for case in comparison.cases if case.id not in shown]
-    counted = tally(comparison.cases)
-    unchanged = sum(case.verdict is Verdict.UNCHANGED for case in others)
+    others, unchanged = _without_a_row(comparison)
     parts = []
     if unchanged:
-        word = "other case" if shown else "case"
-        beyond = (
-            " beyond the common shift" if any(row.finding and row.finding.rule is Rule.COMMON_SHIFT for row in shown_rows) else ""
-        )
+        word = "other case" if len(others) < len(comparison.cases) else "case"
+        shifted = any(row.finding and row.finding.rule is Rule.COMMON_SHIFT for row in changes(comparison))
+        beyond = " beyond the common shift" if shifted else ""
         parts.append(f"{unchanged:,} {word}{'' if unchanged == 1 else 's'} unchanged{beyond}")
     parts += _outputs(comparison)
     text = f"{'; '.join(parts)}." if parts else ""
-    if unchanged and counted.resolution is not None and not counted.undecided:
-        text += f" Changes from {fine(counted.resolution)} on are typically detected."
+    if names_detectable(comparison):
+        text += f" A slowdown of {fine(tally(comparison.cases).resolution)} would typically have been detected."
     return f"{text[0].upper()}{text[1:]}" if text else ""
+
+
+def names_detectable(comparison: Comparison) -> bool:
+    """Return whether `rest` names the detectable change: of cases that are unchanged, when all is decided."""
+    counted = tally(comparison.cases)
+    unchanged = comparison.base is not None and _without_a_row(comparison)[1] > 0
+    return unchanged and counted.resolution is not None and not counted.undecided
+
+
+def _without_a_row(comparison: Comparison) -> tuple[list[CaseComparison], int]:
+    """The cases that no row is about, and how many of them are unchanged."""
+    shown = {row.case.id for row in changes(comparison) if row.case is not None}
+    shown |= {case for group in groups(comparison) for case, _ in group.pairs}
+    others = [case for case in comparison.cases if case.id not in shown]
+    return others, sum(case.verdict is Verdict.UNCHANGED for case in others)
 
 
 def ruled_out(comparison: Comparison, case: CaseComparison) -> str:
@@ -244,8 +255,8 @@ def _of_finding(finding: Finding, case: CaseComparison, short: Mapping[str, str]
     mood = Mood.BAD if failing else Mood.OPEN if finding.rule in UNANSWERED else Mood.UNSURE
     pair = pair_of(finding, case)
     if pair is not None and (pair.base or pair.head):
-        word = "undecided" if finding.rule is Rule.INCONCLUSIVE and not failing else finding.rule.replace("_", " ")
-        return _of_pair(pair, case, short[case.id], mood=mood, word=word, finding=finding)
+        word = _OPEN_WORDS.get(finding.rule, "") if not failing else ""
+        return _of_pair(pair, case, short[case.id], mood=mood, word=word or finding.rule.replace("_", " "), finding=finding)
     subject, arm, text = _parted(finding, case)
     text = _numeric(finding.rule, arm or case.reference, case) or text
     signal = next((one for one in ("loss", "gradient norm") if subject == "loss" and text.startswith(f"{one} ")), None)

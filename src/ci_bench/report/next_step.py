@@ -28,6 +28,7 @@ SET_UP = "Fix setup.commands or the build; the full log is in setup/ of the outp
 MORE_TIME = "Raise the budget (--budget, run.budget_s), or measure fewer cases (--filter)."
 _NOT_MEASURED = {(Rule.CASE_FAILED, True): SET_UP, (Rule.UNDECIDED, False): MORE_TIME}
 """Advice by the first finding's rule, and by whether it is of the whole run."""
+AGAIN = "Measure both sides again; if the result stays, begin with the first row."
 _AGAIN = "Reproduce the worst case:"
 _OF_PLANS = frozenset({Rule.CASE_REMOVED, Rule.CASE_REDUCED})
 """Rules of what was planned: measuring again answers nothing."""
@@ -36,6 +37,10 @@ _BY_RULE: Mapping[Rule, str] = {
     Rule.CASE_REMOVED: "If the removal is intended, set policy.severities.case_removed: warn on the base branch.",
     Rule.CASE_REDUCED: "If the change is intended, rename the case, or set policy.severities.case_reduced: warn on the "
     "base branch.",
+    Rule.BASELINE_FAILED: "Repair base, or compare with a commit that works: nothing was compared with it.",
+    Rule.LEARNING_UNKNOWN: "Train base and head on the same data for the same steps, then compare again.",
+    Rule.OUTPUTS_UNKNOWN: "Give base and head the same weights and inputs, then compare again.",
+    Rule.CHECK_UNKNOWN: "See why the check has no answer, in its row, then run the gate again.",
     Rule.BASELINE_CRASHED: "Run the gate again; the log of base's process is with the case below.",
     Rule.METRIC_REMOVED: "If the removal is intended, set policy.severities.metric_removed: warn.",
     Rule.METRIC_REPLACED: "Save a new baseline: ci-bench gate --baseline PATH --save-baseline.",
@@ -88,9 +93,7 @@ def _step(comparison: Comparison) -> NextStep | None:
         return NextStep(text=f"Look at {place}, then reproduce the case:" if place else _AGAIN, command=worst.reproduce or "")
     if any(found.rule in {Rule.POSSIBLE, Rule.UNDECIDED} for found in loud):
         return NextStep(text=_more_launches(comparison))
-    return next((NextStep(text=_BY_RULE[found.rule]) for found in loud if found.rule in _BY_RULE), None) or NextStep(
-        text="The findings below say what to do."
-    )
+    return next((NextStep(text=_BY_RULE[found.rule]) for found in loud if found.rule in _BY_RULE), NextStep(text=AGAIN))
 
 
 def _place(case: CaseComparison) -> str:
