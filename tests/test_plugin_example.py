@@ -60,7 +60,7 @@ def measured(folder, *arguments):
 def test_it_is_planned_from_its_own_configuration(package) -> None:
     done = ci_bench(package, "list")
     assert done.returncode == 0, done.stderr
-    assert "row_softmax/256x1024\n    arms: torch (reference), kernel" in done.stdout
+    assert "row_softmax/256x1024\n    a plugin's case; arms: torch (reference), kernel" in done.stdout
     assert "row_softmax/4096x64" in done.stdout
 
 

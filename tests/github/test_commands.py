@@ -390,7 +390,7 @@ def test_what_is_not_decided_is_neutral_and_says_so(fake, job, flags, tmp_path):
     fake.state.add_pull(7, HEAD, fork=True)
     leave(fake, undecided(tmp_path))
     assert publish(flags()) == ExitCode.OK
-    assert "### ❔ Not decided: 1 of 1 metric undecided (a)" in comment(fake)
+    assert "### ❔ Not decided: 1 of 1 metric (a)" in comment(fake)
     assert check(fake)["conclusion"] == "neutral"
     assert check(fake)["output"]["title"].startswith("Not decided: ")
     told = outputs(tmp_path)

@@ -139,7 +139,7 @@ def test_differences_on_purpose_are_compared(fields):
     assert comparison.mismatches == ()
     assert [(one.field, one.base, one.head) for one in comparison.across] == [("torch", "2.11", "2.12")]
     assert comparison.cases[0].verdict is Verdict.REGRESSED
-    assert comparison.judgement.headline.endswith(" Compared across torch (2.11 on base, 2.12 on head).")
+    assert comparison.judgement.headline.endswith("; compared across torch (2.11 on base, 2.12 on head).")
     assert judged(base, base, policy=Policy(compare_across=fields)).across == ()
 
 

@@ -222,7 +222,7 @@ def test_the_word_for_a_ratio_by_margin_and_size(low, centre, high, verdict):
     ("logs", "told"), [((-0.3, -0.1, 0.1), "22.1 %"), ((0.1, 0.3, 0.5), "22.1 %"), ((-0.01, 0.0, 0.01), "5.1 %")]
 )
 def test_what_can_be_told_is_half_the_interval_and_the_margin_at_least(logs, told):
-    assert f"only changes of about {told} or more" in _what_to_do(logs, 0.05, "the limit")
+    assert f"only changes above {told} would show" in _what_to_do(logs, 0.05, "the limit")
 
 
 FAR = _Limits(margin=math.log1p(0.05), size=math.log1p(0.25))

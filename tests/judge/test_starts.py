@@ -60,7 +60,7 @@ def test_head_that_ends_lower_passes_and_it_is_said(losses) -> None:
     assert [(one.rule, one.severity) for one in found] == [(Rule.START_CHANGED, Severity.WARN)]
     assert "the losses from step 0 on" in learning.detail
     assert (learning.first_step, learning.signal, learning.apart_first) == (0, "loss", pytest.approx(losses[0]))
-    assert "training starts from other weights and ends as well as base's" in judgement.headline
+    assert "training from another start ends as well as base's" in judgement.headline
     assert "head learns as well as base" in learning.detail
     assert "head ends lower than base, beyond what other start weights explain" in learning.detail
 

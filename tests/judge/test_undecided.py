@@ -16,9 +16,9 @@ from ci_bench.records.results import Better, Check, Outcome, Status, Unit
 SIDE = Summary(median=1.0, samples=24, launches=4)
 
 
-def pair(verdict=Verdict.INCONCLUSIVE, *, needed=None, **fields):
+def pair(verdict=Verdict.INCONCLUSIVE, *, needed=None, threshold=0.05, **fields):
     return Pair(
-        metric="step_time", arm="eager", unit=Unit.SECONDS, better=Better.LOWER, verdict=verdict, reason="", threshold=0.05,
+        metric="step_time", arm="eager", unit=Unit.SECONDS, better=Better.LOWER, verdict=verdict, reason="", threshold=threshold,
         base=SIDE, head=SIDE, needed=needed, **fields,
     )  # fmt: skip
 
@@ -31,48 +31,50 @@ UNCHANGED = pair(Verdict.UNCHANGED)
 TAKES = {
     "launches and their time": (
         [case(pair(needed=9.2), UNCHANGED)],
-        "1 of 2 metrics undecided (a): about 6 more launches would decide it, at most 3 minutes",
+        "1 of 2 metrics (a): about 6 more launches would decide it, at most 3 minutes",
     ),
     "the most of any metric, the time of all cases": (
         [case(pair(needed=5), pair(needed=6)), case(pair(needed=14), name="s/b[x=1]")],
-        "3 of 3 metrics undecided (a, b): about 10 more launches would decide them, at most 6 minutes",
+        "3 of 3 metrics (a, b): about 10 more launches would decide them, at most 6 minutes",
     ),
     "an unknown time is none": (
         [case(pair(needed=5)), case(pair(needed=5), name="s/b", launch_s=None)],
-        "2 of 2 metrics undecided (a, b): about 1 more launch would decide them",
+        "2 of 2 metrics (a, b): about 1 more launch would decide them",
     ),
     "no number helps": (
         [case(pair())],
-        "1 of 1 metric undecided (a): more launches would not decide it here: too noisy, or too close to the threshold",
+        "1 of 1 metric (a): too noisy, or too close to the threshold, for any number of launches",
     ),
     "some are helped": (
         [case(pair(needed=5), pair(), pair())],
         (
-            "3 of 3 metrics undecided (a): about 1 more launch would decide 1 of them, at most 30 seconds; "
-            "more launches would not decide 2 of them here: too noisy, or too close to the threshold"
+            "3 of 3 metrics (a): about 1 more launch would decide 1 of them, at most 30 seconds; "
+            "2 of them: too noisy, or too close to the threshold, for any number of launches"
         ),
     ),
     "what would help instead": (
-        [case(pair(resolvable=0.03), pair(resolvable=0.042))],
-        (
-            "2 of 2 metrics undecided (a): more launches would not decide them here: too noisy, or too close to the threshold; "
-            "a threshold (policy.thresholds) of about 4.2 % could be decided, or stop other work on this machine"
-        ),
+        [case(pair(resolvable=0.03, threshold=0.02), pair(resolvable=0.042, threshold=0.02))],
+        "2 of 2 metrics (a): too noisy to see 2 % here, only changes above 4.2 % would show",
     ),
     "no threshold that anybody sets": (
-        [case(pair(resolvable=0.03), pair(resolvable=256.0))],
-        (
-            "2 of 2 metrics undecided (a): more launches would not decide them here: too noisy, or too close to the threshold; "
-            "stop other work on this machine"
-        ),
+        [case(pair(resolvable=0.03, threshold=0.02), pair(resolvable=256.0, threshold=0.02))],
+        "2 of 2 metrics (a): too noisy to see 2 % here",
+    ),
+    "thresholds that differ": (
+        [case(pair(resolvable=0.03, threshold=0.02), pair(resolvable=0.11))],
+        "2 of 2 metrics (a): too noisy here, only changes above 11 % would show",
+    ),
+    "a change as large as its threshold": (
+        [case(pair(resolvable=0.03))],
+        "1 of 1 metric (a): too close to the threshold for any number of launches",
     ),
     "many cases": (
         [case(pair(needed=5), name=f"s/{number}", launch_s=None) for number in range(5)],
-        "5 of 5 metrics undecided (0, 1, 2, 2 more cases): about 1 more launch would decide them",
+        "5 of 5 metrics (0, 1, 2, 2 more cases): about 1 more launch would decide them",
     ),
     "as many cases as are named": (
         [case(pair(needed=5), name=f"s/{number}", launch_s=None) for number in range(3)],
-        "3 of 3 metrics undecided (0, 1, 2): about 1 more launch would decide them",
+        "3 of 3 metrics (0, 1, 2): about 1 more launch would decide them",
     ),
     "a detail gates nothing": ([case(pair(needed=5, detail=True), UNCHANGED)], ""),
     "what failed is told as that": ([case(pair(needed=5), head_status=Status.CRASHED)], ""),
@@ -87,7 +89,7 @@ def test_what_it_takes(cases, said):
 
 def test_of_two_moments_no_launches_are_counted():
     said = undecided([case(pair())], BaselineMode.FILE)
-    assert said == "1 of 1 metric undecided (a): measure base and head in turns (baseline: paired), or more launches of both"
+    assert said == "1 of 1 metric (a): too noisy between runs at different moments"
 
 
 @pytest.mark.parametrize("slower", [1.0, 1.015])

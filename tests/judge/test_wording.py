@@ -5,7 +5,7 @@ import math
 import pytest
 
 from ci_bench.judge.times.paired import TimeAnswer, reason
-from ci_bench.judge.wording import change, change_size, count_of, interval_text, percent, quantity
+from ci_bench.judge.wording import change, change_size, count_of, interval_text, percent, quantity, shortened
 from ci_bench.records.comparison import Interval, Pair, Summary, Verdict
 from ci_bench.records.results import Better, Unit
 
@@ -109,13 +109,21 @@ def test_the_size_of_a_change(one, size):
 
 
 @pytest.mark.parametrize(
+    ("text", "most", "shown"),
+    [("it broke", 8, "it broke"), ("it broke, twice", 12, "it broke…"), ("abcdefgh", 5, "abcd…")],
+)
+def test_words_stay_whole(text, most, shown):
+    assert shortened(text, most) == shown
+
+
+@pytest.mark.parametrize(
     ("needed", "launches", "told"),
     [
-        (9.0, 8, "; only changes of about 3 % or more are detectable; about 9 launches would detect 2 %"),
+        (9.0, 8, "; only changes above 3 % would show; 2 % (twice the threshold) would take about 9 launches"),
         (8.0, 8, "; too close to the threshold of 1 %, or its launches disagree"),
-        (None, 8, "; no number of launches would detect 2 %"),
-        (16.0, 8, "; only changes of about 3 % or more are detectable; about 16 launches would detect 2 %"),
-        (16.5, 8, "; only changes of about 3 % or more are detectable; 2 % would take more than 16 launches"),
+        (None, 8, "; no number of launches would show 2 % (twice the threshold)"),
+        (16.0, 8, "; only changes above 3 % would show; 2 % (twice the threshold) would take about 16 launches"),
+        (16.5, 8, "; only changes above 3 % would show; 2 % (twice the threshold) would take more than 16 launches"),
     ],
 )
 def test_what_would_tell_an_open_case(needed, launches, told):

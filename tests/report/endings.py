@@ -263,6 +263,26 @@ def operator(name, seconds, at, code):
     return ProfileRow(name=name, kind=RowKind.OPERATOR, lines=(SourceLine(place=at, code=code),), calls=2.0, seconds=seconds)
 
 
+def graph_breaks() -> Documents:
+    """A line that dynamo cannot trace: breaks, and what they bring with them, in one case and in a group of cases."""
+    found = "11 graphs of 90 operations, 4 breaks, 1 recompiles. Unsupported: print at attend.py:566 in forward (4x)"
+
+    def counts(side):
+        head = {"graphs": 11, "graph_breaks": 4, "recompiles": 1, "fallbacks": 3}
+        base = {"graphs": 1, "graph_breaks": 0, "recompiles": 0, "fallbacks": 0}
+        for name, number in (head if side == HEAD else base).items():
+            yield single(name, "inductor", Unit.COUNT, float(number))
+
+    def build(side):
+        check = compiled(detail=found) if side == HEAD else compiled()
+        yield row(("torchbench", "decoder", {}), *times(side), *counts(side), checks=(check,))
+        for number in range(3):
+            identity = ("torchbench", "encoder", {"batch": str(2**number)})
+            yield row(identity, *times(side, 0.03, 0.0214), *counts(side), checks=(check,))
+
+    return both(build)
+
+
 def common_shift() -> Documents:
     """Against an earlier run: everything is slower together, and a candidate is below its floor."""
 
@@ -333,6 +353,7 @@ BUILDERS = {
         failed_cases,
         undecided,
         explained,
+        graph_breaks,
         common_shift,
         several_modes,
         grouped,

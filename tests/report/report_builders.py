@@ -382,8 +382,8 @@ def paired_run() -> Comparison:
     """Base and head in turns: one case slower, one unclear, one that the calibration hasn't seen; parts and checks to look at."""
     slower = "5.1 % slower (speedup 0.951, 95 % interval 0.947 to 0.955, 2 launches), beyond the threshold of 1 %"
     unclear = (
-        "1.2 % slower (speedup 0.988, 95 % interval 0.972 to 1.004, 8 launches); only changes of about 2.9 % or more are "
-        "detectable; about 17 launches would detect 2 %"
+        "1.2 % slower (speedup 0.988, 95 % interval 0.972 to 1.004, 8 launches); only changes above 2.9 % would show; "
+        "2 % (twice the threshold) would take about 17 launches"
     )
     lost = SpeedupChange(verdict=Verdict.REGRESSED, ratio=0.951, interval=Interval(low=0.944, high=0.958, level=0.95))
     kept = SpeedupChange(verdict=Verdict.UNCHANGED, ratio=1.001, interval=Interval(low=0.993, high=1.009, level=0.95))

@@ -83,7 +83,7 @@ def test_github_renders_tables_and_nothing_else(ending: str) -> None:
 def test_the_verdict_comes_first_and_the_worst_row_next() -> None:
     lines = render_comment(compared("regressed"), marker=MARKER).splitlines()
     assert lines[0] == MARKER
-    assert lines[2].replace("\\", "").startswith("### ❌ Failed: reviews[precision=fp32]: step time 8.0 % slower (inductor)")
+    assert lines[2].replace("\\", "").startswith("### ❌ Failed: reviews[precision=fp32] (inductor): step time 8.0 % slower, ")
     assert lines[4] == "| Verdict | Case | Metric | Base | Head | Change |"
     assert lines[6].startswith("| ❌ regressed | `reviews[precision=fp32]` | step time (`inductor`) |")
     assert next(line for line in lines[7:] if line.startswith("**")).startswith("**Next:** Reproduce the worst case: `ci-bench ")

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from endings import BUILDERS, compared
 from rendered import render
 from report_builders import (
     HALF,
@@ -33,6 +34,7 @@ from ci_bench.records.config import Severity
 from ci_bench.records.outputs import Sameness
 from ci_bench.records.results import Outcome
 from ci_bench.report import words
+from ci_bench.report.changes import rest
 from ci_bench.report.markdown import render_comment, render_report
 from ci_bench.report.rows import main_rows
 from ci_bench.report.summary import summary
@@ -61,8 +63,7 @@ class TestSummary:
 
     def test_all_there_is_to_say(self):
         assert summary(paired_run()) == [
-            "Outputs match base in 2 cases (1 bitwise).",
-            "7 of 8 gating metrics decided; median detectable change 1.3 % (90 % power).",
+            "7 of 8 gating metrics decided; a slowdown of 1.3 % would typically have been detected.",
             "Geometric mean over 4 gating times: 1.6 % slower (95 % interval +1.1 % to +2.1 %).",
             "Launch-to-launch noise 0.41 % (median, up to 8 launches); today 1.3× the calibrated level.",
             "1 of 4 timings is uncalibrated and may need more launches.",
@@ -72,24 +73,43 @@ class TestSummary:
     @pytest.mark.parametrize(
         ("verdicts", "how"),
         [
-            ((Sameness.BITWISE,), " in 1 case (bitwise)."),
-            ((Sameness.WITHIN_ROUNDING, Sameness.CHANGED), " in 1 case (within rounding)."),
-            ((Sameness.WITHIN_ROUNDING, Sameness.BITWISE, Sameness.BITWISE), " in 3 cases (2 bitwise)."),
+            ((Sameness.BITWISE,), "outputs match base (bitwise)."),
+            ((Sameness.WITHIN_ROUNDING, Sameness.CHANGED), "outputs match base in 1 of 2 cases."),
+            ((Sameness.WITHIN_ROUNDING, Sameness.BITWISE, Sameness.BITWISE), "outputs match base (2 bitwise)."),
         ],
     )
-    def test_a_passing_run_says_that_head_computes_what_base_does(self, verdicts, how):
+    def test_outputs_that_match_are_said_once(self, verdicts, how):
         found = comparison(*(case(f"s/{n}", outputs=outputs(one)) for n, one in enumerate(verdicts)), headline="Passed.")
-        assert f"Outputs match base{how}" in summary(found)
+        assert rest(found).lower().endswith(how)
+        assert not any("match base" in line for line in summary(found))
 
     @pytest.mark.parametrize("verdict", [Sameness.CHANGED, Sameness.UNKNOWN])
     def test_a_run_that_does_not_is_not_said_to(self, verdict):
-        assert not any("match base" in line for line in summary(comparison(case(outputs=outputs(verdict)), headline="Failed.")))
+        assert "match base" not in rest(comparison(case(outputs=outputs(verdict)), headline="Failed."))
+
+    def test_the_detectable_change_is_said_once(self):
+        for name in BUILDERS:
+            lines = [rest(compared(name)), *summary(compared(name))]
+            assert sum("would typically have been detected" in line for line in lines) <= 1
+
+    @pytest.mark.parametrize(
+        "mean",
+        [
+            MeanSpeedup(speedup=1.02, interval=Interval(low=1.0, high=1.1, level=0.95), metrics=1, launches=3),
+            MeanSpeedup(speedup=1.2, interval=None, metrics=2, launches=1),
+        ],
+        ids=["one time", "one launch"],
+    )
+    def test_no_mean_of_one(self, mean):
+        assert not any("mean" in line for line in summary(run(pairing=replace(PAIRING, mean=mean))))
 
     @pytest.mark.parametrize(
         ("mean", "words_"),
         [
-            (MeanSpeedup(speedup=1.02, interval=None, metrics=1, launches=1), "over 1 gating time: 2 % faster."),
-            (MeanSpeedup(speedup=1.0, interval=None, metrics=2, launches=1), "over 2 gating times: no change."),
+            (
+                MeanSpeedup(speedup=1.02, interval=Interval(low=1.01, high=1.03, level=0.95), metrics=2, launches=3),
+                "over 2 gating times: 2 % faster (95 % interval −2.9 % to −0.99 %).",
+            ),
             (
                 MeanSpeedup(speedup=1.0, interval=Interval(low=0.99, high=1.01, level=0.9), metrics=2, launches=1),
                 "no change (90 % interval −0.99 % to +1 %).",
@@ -117,7 +137,7 @@ class TestSummary:
         loud = replace(turned("forward_time"), noise=0.5, resolvable=0.9, detail=True)
 
         lines = summary(run(one(turned(), loud, memory())))
-        assert lines[0].startswith("2 of 2 gating metrics decided; median detectable change 1.3 %")
+        assert lines[0] == "2 of 2 gating metrics decided."
         assert lines[1].startswith("Launch-to-launch noise 0.41 %")
 
     def test_a_shift_that_a_finding_tells_is_told_once(self):
@@ -141,11 +161,16 @@ class TestSummary:
 
 class TestMarks:
     def test_a_time_without_history_is_uncalibrated_in_table_and_terminal(self):
-        (row,) = main_rows(run(one(turned(calibrated=False))))
+        value = run(case("s/new", pairs=(turned(calibrated=False),)), case("s/known", pairs=(turned(calibrated=True),)))
 
-        assert row.marks == "uncalibrated"
-        assert "✅ unchanged (uncalibrated)" in render_comment(run(one(turned(calibrated=False))))
+        assert {row.case.id: row.marks for row in main_rows(value)} == {"s/new": "uncalibrated", "s/known": ""}
+        assert render_comment(value).count("✅ unchanged (uncalibrated)") == 1
         assert main_rows(run(one(turned())))[0].marks == ""
+
+    def test_without_a_calibration_one_line_says_so(self):
+        value = run(one(turned(calibrated=False)), pairing=replace(PAIRING, calibration="none; run ci-bench calibrate"))
+        assert main_rows(value)[0].marks == ""
+        assert render_comment(value).lower().count("calibrat") == len(["Calibration", "calibrate"])
 
     def test_unchanged_beyond_a_common_shift_says_so(self):
         assert {row.marks for row in main_rows(common_shift())} == {"beyond the common shift"}

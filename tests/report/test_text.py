@@ -39,6 +39,22 @@ def test_code_shows_text_and_nothing_else(raw: str, shown: str) -> None:
     assert text.code(raw) == shown
 
 
+@pytest.mark.parametrize(
+    ("raw", "cap", "shown"),
+    [
+        ("the machine was busy", 20, "the machine was busy"),
+        ("the machine was busy", 19, "the machine was…"),
+        ("the machine, was busy", 15, "the machine…"),
+        ("stop other work on this machine", 30, "stop other work on this…"),
+        ("a abcdefghijklmnopqrstuvwxyz", 20, "a abcdefghijklmnopq…"),
+        ("abcdefghijklmnopqrstuvwxyz", 5, "abcd…"),
+    ],
+)
+def test_words_stay_whole(raw, cap, shown) -> None:
+    assert text.clean(raw, cap=cap) == shown
+    assert len(text.clean(raw, cap=cap)) <= cap
+
+
 def test_code_is_capped() -> None:
     assert text.code("x" * 81) == f"`{'x' * 79}…`"
     assert text.code("x" * 80) == f"`{'x' * 80}`"

@@ -71,7 +71,7 @@ def test_a_speedup_tells_what_it_was_only_outside_its_interval(now: float, base:
         (Parity.DIFFERENT_MATH, {"first_step": 1234}, "different math from step 1,234", Mood.BAD),
         (Parity.DIFFERENT, {}, "different", Mood.BAD),
         (Parity.NON_FINITE, {"first_step": 7}, "not finite from step 7", Mood.BAD),
-        (Parity.INCONCLUSIVE, {}, "inconclusive", Mood.UNSURE),
+        (Parity.INCONCLUSIVE, {}, "undecided", Mood.UNSURE),
         (Parity.INSUFFICIENT_DATA, {}, "insufficient data", Mood.UNSURE),
     ],
 )
@@ -90,6 +90,25 @@ def test_distance_stands_beside_its_limit() -> None:
     spread = Interval(low=-0.001, high=0.004, level=0.9)
     assert words.distance(parity(difference=0.0012, interval=spread, limit=0.01)) == "+0.1 % (−0.1 to +0.4 %), margin 1.0 %"
     assert words.distance(parity(loss_score=None, grad_norm_score=None)) == "–"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "fields", "shown"),
+    [
+        (Parity.BITWISE, {}, "identical in every bit over 40 steps"),
+        (Parity.NUMERIC_PARITY, {}, "numeric parity over 40 steps, 1.31 times what rounding explains (10 is allowed)"),
+        (
+            Parity.DIFFERENT_MATH,
+            {"first_step": 7, "loss_score": 834.0},
+            "learns differently from step 7, 834 times what rounding explains (10 is allowed)",
+        ),
+        (Parity.INSUFFICIENT_DATA, {"loss_score": None, "grad_norm_score": None}, "insufficient data over 40 steps"),
+        (Parity.EQUIVALENT, {"difference": 0.0012, "limit": 0.01}, "equivalent over 40 steps; +0.1 %, margin 1.0 %"),
+        (Parity.NON_FINITE, {"first_step": 7, "loss_score": float("inf")}, "not finite from step 7 over 40 steps; loss inf"),
+    ],
+)
+def test_a_training_in_a_clause(verdict: Parity, fields: dict[str, Any], shown: str) -> None:
+    assert words.training(parity(verdict, steps=40, **fields)).startswith(shown)
 
 
 def test_every_verdict_has_a_mood() -> None:
@@ -146,7 +165,7 @@ def test_rows_hold_all_arms_those_of_a_case_together_worst_first() -> None:
     assert [(row.word, row.arm) for row in rows] == [
         ("regressed", "inductor"),
         ("unchanged", "eager"),
-        ("inconclusive", "inductor"),
+        ("undecided", "inductor"),
         ("unchanged", "aot_eager"),
     ]
 

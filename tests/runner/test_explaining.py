@@ -123,7 +123,7 @@ def test_a_spent_budget_is_said(tmp_path: Path) -> None:
     explaining, run = explaining_of(tmp_path, {"name": "one"}, budget_s=100.0, clock=lambda: float(next(seconds)))
     replace_launchers(explaining, {HEAD: object()})
     explaining.explain(arms_to_explain(fake_plan({"name": "one"}), {"fake/one": ("plain",)}, [run]))
-    assert "budget of 100 s for explaining was spent; raise run.explain_s" in run.ledger.rows["fake/one"].profiles[0].unknown
+    assert "its budget of 100 s was spent; raise run.explain_s" in run.ledger.rows["fake/one"].profiles[0].unknown
 
 
 def test_what_several_processes_run_is_not_explained_as_if_one_did(tmp_path: Path) -> None:

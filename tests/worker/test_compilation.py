@@ -48,6 +48,13 @@ def test_an_arm_without_a_graph_was_not_compiled() -> None:
     assert (compiled.outcome, compiled.detail) == (Outcome.PASS, "3 graphs of 0 operations, 1 breaks, 2 recompiles. print (1x)")
 
 
+def test_reasons_come_in_their_order() -> None:
+    places = {"z": "attend.py:566 in forward", "a": "late.py:7 in f"}
+    counts = CompileCounts(graphs=3, graph_breaks=4, recompiles=0, break_reasons={"z": 3, "a": 1}, break_places=places)
+    detail = _really_compiled("inductor", counts).detail
+    assert detail.endswith("z at attend.py:566 in forward (3x); a at late.py:7 in f (1x)")
+
+
 def test_every_count_is_a_metric_and_breaks_are_counted_by_reason_too() -> None:
     counts = CompileCounts(graphs=3, graph_breaks=5, recompiles=2, break_reasons={"print": 4, "item()": 1}, operations=40)
     metrics = {metric.name: metric for metric in isolated._counts("inductor", counts, 0)}

@@ -2,22 +2,35 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from ci_bench.command_line.settings import Listing
 from ci_bench.commands.output import say, tell
 from ci_bench.commands.own_suites import load_with_suites
-from ci_bench.errors import BadInput, ExitCode
+from ci_bench.errors import BadDocument, BadInput, ExitCode
+from ci_bench.judge.wording import duration
+from ci_bench.records import documents
 from ci_bench.records.config import Config
 from ci_bench.records.documents import Kind, schema
-from ci_bench.records.results import Case
+from ci_bench.records.results import Case, SideName, Status
 from ci_bench.runner import planning
 from ci_bench.starting.proposal import MINUTES_A_CASE
 from ci_bench.suites.contract import Suite
 from ci_bench.suites.registry import BUILT_IN, plans_from_tree
 
+KINDS = {
+    "command": "a command or training script",
+    "fastrnns": "a recurrent network or ResNet",
+    "functions": "a function",
+    "torchbench": "a step of a model",
+    "training_loss": "a training and its losses",
+    "transformers": "a transformer",
+}
+"""Built-in suites, as a newcomer would describe their cases."""
 _PLAIN = re.compile(r"(?:\./)?[A-Za-z_][A-Za-z0-9_./+-]*")
 """Text that needs no quotes in YAML, unless it is one of its words."""
 _WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
@@ -29,22 +42,41 @@ def list_cases(settings: Listing) -> int:
     if settings.declare:
         return _declare(settings, config, find)
     plan = planning.plan(config, settings.filter, find, tell)
+    took_s = _earlier_seconds(settings.output)
     for _, case in plan:
-        say(f"{case.id}\n{_arms(case)}")
+        say(f"{case.id}\n    {'; '.join(_described(case, took_s.get(case.id)))}\n")
     counted = "1 case" if len(plan) == 1 else f"{len(plan):,} cases"
-    say(
-        f"{counted} on device {config.run.device}. A gate takes about {MINUTES_A_CASE} min for each on"
-        " two CPU cores; a training script takes ten runs or more.\n"
-    )
+    say(f"{counted} on device {config.run.device}. {_expected([took_s.get(case.id) for _, case in plan])}\n")
     return int(ExitCode.OK)
 
 
-def _arms(case: Case) -> str:
-    """The line that names the arms of a case, if there are several."""
-    if len(case.arms) == 1:
-        return ""
-    named = (f"{arm} (reference)" if arm == case.reference else arm for arm in case.arms)
-    return f"    arms: {', '.join(named)}\n"
+def _described(case: Case, took_s: float | None) -> Iterator[str]:
+    """Yield the kind of a case, its time in the previous run, and its arms, if there are several."""
+    yield KINDS.get(case.suite, "a plugin's case")
+    if took_s is not None:
+        yield f"about {duration(took_s)}"
+    if len(case.arms) > 1:
+        named = (f"{arm} (reference)" if arm == case.reference else arm for arm in case.arms)
+        yield f"arms: {', '.join(named)}"
+
+
+def _expected(took_s: Sequence[float | None]) -> str:
+    """The time of a gate: as the previous run took, or a rule of thumb if it lacks a case."""
+    known = [seconds for seconds in took_s if seconds is not None]
+    if known and len(known) == len(took_s):
+        return f"A gate takes about {duration(sum(known))}, as the previous run did."
+    return f"A gate takes about {MINUTES_A_CASE} min for each on two CPU cores; a training script takes ten runs or more."
+
+
+def _earlier_seconds(folder: Path) -> dict[str, float]:
+    """The seconds of each passed case in the previous run: of base and head, if it was a gate."""
+    seconds: dict[str, float] = {}
+    for side in SideName:
+        with suppress(BadDocument):
+            for row in documents.read_results(documents.place(folder, side)).cases:
+                if row.status is Status.OK and row.duration_s:
+                    seconds[row.case.id] = seconds.get(row.case.id, 0.0) + row.duration_s
+    return seconds
 
 
 def _declare(settings: Listing, config: Config, find: Callable[[str], Suite]) -> int:

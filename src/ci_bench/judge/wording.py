@@ -71,7 +71,15 @@ def doubt(*, suspected: bool, possible: bool) -> str:
     """
     if suspected:
         return "more than noise explains, but too few launches to be certain: "
-    return "possibly worse, beyond the threshold and two standard errors: " if possible else ""
+    return "it may be worse, by more than the threshold and two standard errors: " if possible else ""
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, or as many of its first words as `most` characters hold, with an ellipsis."""
+    if len(text) <= most:
+        return text
+    words, space, _ = text[:most].rpartition(" ")
+    return f"{(words if space else text[: most - 1]).rstrip(' ,;:(')}…"
 
 
 def count_of(number: int, noun: str) -> str:

@@ -109,7 +109,8 @@ def _slower(cause: Cause, name: Form) -> str:
     parts = [part for part in cause.parts if part.change_s > 0]
     if cause.attributed is None or cause.base_s is None or cause.head_s is None or cause.head_s <= cause.base_s:
         longer = "; ".join(_part(replace(part, share=None), name) for part in parts[:SHOWN])
-        return f"not explained: under the profiler no step took longer{f', though there is more of {longer}' if longer else ''}"
+        slower = "under the profiler the step as a whole was no slower"
+        return f"probably {longer} ({slower})" if longer else f"not explained: {slower}"
     share = f"{percent(cause.attributed)} of the change attributed"
     if not parts or cause.attributed < _LEAST_ATTRIBUTED:
         return f"not explained: no operator changed by more than its noise ({share})"

@@ -20,6 +20,7 @@ from ci_bench.records.comparison import (
     tally,
 )
 from ci_bench.records.config import UNANSWERED, Rule, Severity
+from ci_bench.records.graph_breaks import COUNTS, first_break
 from ci_bench.records.outputs import Sameness, format_factor
 from ci_bench.records.results import Status
 from ci_bench.records.units import TIMES, relative_change
@@ -47,6 +48,8 @@ _SUBJECTS: Mapping[Rule, str] = {
     Rule.IMPLAUSIBLE: "speedup",
 }
 """The subject of a finding that is not about one metric; the run of the case for all other rules."""
+_OPEN_WORDS = {Rule.INCONCLUSIVE: "undecided", Rule.POSSIBLE: "may be worse"}
+"""Rules of a metric that was not decided, in the words of the headline."""
 _ENDINGS = frozenset({Rule.CASE_FAILED, Rule.CASE_SKIPPED, Rule.CASE_NOT_RUN, Rule.CASE_REMOVED})
 """Rules of how a case ended, which base's end explains."""
 _CHECKS = frozenset({Rule.CHECK_FAILED, Rule.CHECK_UNKNOWN, Rule.CLOCK_DISAGREES, Rule.DISTURBED})
@@ -67,6 +70,7 @@ class Change:
         head: Head's figure.
         change: The change in words.
         finding: The finding it stands for, or `None` for a group and for an improvement.
+        pair: The metric, if it is about one; of a group the farthest change.
     """
 
     mood: Mood
@@ -79,6 +83,7 @@ class Change:
     head: str
     change: str
     finding: Finding | None = None
+    pair: Pair | None = None
 
 
 CHANGES: Columns[Change] = (
@@ -108,8 +113,8 @@ def changes(comparison: Comparison) -> tuple[Change, ...]:
     shown = [one for one in loud if one.severity is not Severity.NOTE or one.rule is Rule.ACCEPTED]
     shifts = [_of_shift(found, shift) for found in comparison.judgement.findings if (shift := _shift(found, comparison))]
     rows = [*shifts, *(_of_finding(one, cases[one.case or ""], short) for one in shown)]
-    worse = [_of_group(group, short) for group in alike if group.worse]
-    better = [_of_group(group, short) for group in alike if not group.worse]
+    worse = [_of_group(group, cases, short) for group in alike if group.worse]
+    better = [_of_group(group, cases, short) for group in alike if not group.worse]
     in_group = {(case, pair.metric, pair.arm) for group in alike for case, pair in group.pairs}
     undecided = [
         _of_finding(one, cases[one.case or ""], short)
@@ -126,7 +131,24 @@ def changes(comparison: Comparison) -> tuple[Change, ...]:
     improved = [_of_pair(pair, case, short[case.id], mood=Mood.BETTER, word=str(pair.verdict)) for case, pair in better_pairs]
     failing = [row for row in rows if row.mood is Mood.BAD]
     warned = _alike([row for row in rows if row.mood is not Mood.BAD])
-    return (*worse, *failing, *warned, *undecided, *better, *improved)
+    return tuple(_of_one_cause((*worse, *failing, *warned, *undecided, *better, *improved)))
+
+
+def _of_one_cause(rows: Sequence[Change]) -> Iterator[Change]:
+    """Yield one row for graph breaks and what they bring with them, instead of up to four."""
+    kinds: dict[object, list[Change]] = {}
+    for row in rows:
+        together = row.pair is not None and row.pair.metric in COUNTS
+        kinds.setdefault((row.label, row.arm, row.word, row.mood) if together else id(row), []).append(row)
+    for one in kinds.values():
+        yield one[0] if len(one) == 1 else _merged(one)
+
+
+def _merged(rows: Sequence[Change]) -> Change:
+    """The row of the count that stands for the others, which are named in it."""
+    first, *others = sorted(rows, key=lambda row: COUNTS.index(row.pair.metric) if row.pair else 0)
+    changed = (f"{row.subject} {_values(row)}" for row in others)
+    return replace(first, change=f"{first.change}; with {', '.join(changed)}")
 
 
 def _alike(rows: Sequence[Change]) -> list[Change]:
@@ -151,6 +173,13 @@ def _of_disturbed(rows: Sequence[Change]) -> Change:
     )
 
 
+def _values(row: Change) -> str:
+    """``0 → 3``; of a group ``3 more``."""
+    if row.pair is not None and UNKNOWN in {row.base, row.head}:
+        return words.change(row.pair)
+    return f"{row.base} → {row.head}"
+
+
 def of_run(comparison: Comparison) -> list[Finding]:
     """Return the findings on the run as a whole that the headline does not contain."""
     return [
@@ -168,24 +197,33 @@ def rest(comparison: Comparison) -> str:
     """Describe everything without a row: ``12 other cases unchanged; outputs match base.``; empty if there is nothing."""
     if comparison.base is None:
         return ""
-    shown_rows = changes(comparison)
-    shown = {row.case.id for row in shown_rows if row.case is not None}
-    shown |= {case for group in groups(comparison) for case, _ in group.pairs}
-    others = [case for case in comparison.cases if case.id not in shown]
-    counted = tally(comparison.cases)
-    unchanged = sum(case.verdict is Verdict.UNCHANGED for case in others)
+    others, unchanged = _without_a_row(comparison)
     parts = []
     if unchanged:
-        word = "other case" if shown else "case"
-        beyond = (
-            " beyond the common shift" if any(row.finding and row.finding.rule is Rule.COMMON_SHIFT for row in shown_rows) else ""
-        )
+        word = "other case" if len(others) < len(comparison.cases) else "case"
+        shifted = any(row.finding and row.finding.rule is Rule.COMMON_SHIFT for row in changes(comparison))
+        beyond = " beyond the common shift" if shifted else ""
         parts.append(f"{unchanged:,} {word}{'' if unchanged == 1 else 's'} unchanged{beyond}")
     parts += _outputs(comparison)
     text = f"{'; '.join(parts)}." if parts else ""
-    if unchanged and counted.resolution is not None and not counted.undecided:
-        text += f" Changes from {fine(counted.resolution)} on are typically detected."
+    if names_detectable(comparison):
+        text += f" A slowdown of {fine(tally(comparison.cases).resolution)} would typically have been detected."
     return f"{text[0].upper()}{text[1:]}" if text else ""
+
+
+def names_detectable(comparison: Comparison) -> bool:
+    """Return whether `rest` names the detectable change: of cases that are unchanged, when all is decided."""
+    counted = tally(comparison.cases)
+    unchanged = comparison.base is not None and _without_a_row(comparison)[1] > 0
+    return unchanged and counted.resolution is not None and not counted.undecided
+
+
+def _without_a_row(comparison: Comparison) -> tuple[list[CaseComparison], int]:
+    """The cases that no row is about, and how many of them are unchanged."""
+    shown = {row.case.id for row in changes(comparison) if row.case is not None}
+    shown |= {case for group in groups(comparison) for case, _ in group.pairs}
+    others = [case for case in comparison.cases if case.id not in shown]
+    return others, sum(case.verdict is Verdict.UNCHANGED for case in others)
 
 
 def ruled_out(comparison: Comparison, case: CaseComparison) -> str:
@@ -217,8 +255,8 @@ def _of_finding(finding: Finding, case: CaseComparison, short: Mapping[str, str]
     mood = Mood.BAD if failing else Mood.OPEN if finding.rule in UNANSWERED else Mood.UNSURE
     pair = pair_of(finding, case)
     if pair is not None and (pair.base or pair.head):
-        word = "undecided" if finding.rule is Rule.INCONCLUSIVE and not failing else finding.rule.replace("_", " ")
-        return _of_pair(pair, case, short[case.id], mood=mood, word=word, finding=finding)
+        word = _OPEN_WORDS.get(finding.rule, "") if not failing else ""
+        return _of_pair(pair, case, short[case.id], mood=mood, word=word or finding.rule.replace("_", " "), finding=finding)
     subject, arm, text = _parted(finding, case)
     text = _numeric(finding.rule, arm or case.reference, case) or text
     signal = next((one for one in ("loss", "gradient norm") if subject == "loss" and text.startswith(f"{one} ")), None)
@@ -317,6 +355,8 @@ def _of_pair(pair: Pair, case: CaseComparison, label: str, *, mood: Mood, word: 
         change = pair.reason
     elif spread != UNKNOWN:
         change = f"{change} ({spread})"
+    if pair.verdict.worse and (place := first_break(case, pair)):
+        change = f"{change}, first at {place}"
     return Change(
         mood=mood,
         word=word,
@@ -328,11 +368,14 @@ def _of_pair(pair: Pair, case: CaseComparison, label: str, *, mood: Mood, word: 
         head=head,
         change=change,
         finding=finding,
+        pair=pair,
     )
 
 
-def _of_group(group: Group, short: Mapping[str, str]) -> Change:
-    name = short[group.pairs[0][0]].partition("[")[0]
+def _of_group(group: Group, cases: Mapping[str, CaseComparison], short: Mapping[str, str]) -> Change:
+    case, pair = group.pairs[0]
+    name = short[case].partition("[")[0]
+    place = first_break(cases[case], pair) if group.worse else ""
     conditions = ",".join(f"{name}={value}" for name, value in group.conditions)
     return Change(
         mood=Mood.BAD if group.worse else Mood.BETTER,
@@ -343,7 +386,8 @@ def _of_group(group: Group, short: Mapping[str, str]) -> Change:
         arm=group.arm if group.several_arms else "",
         base=UNKNOWN,
         head=UNKNOWN,
-        change=group.change,
+        change=f"{group.change}, first at {place}" if place else group.change,
+        pair=pair,
     )
 
 

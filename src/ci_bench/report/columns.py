@@ -151,7 +151,7 @@ def _utilisation(case: CaseComparison, pair: Pair) -> float | None:
 METRICS: Columns[OfPair] = (
     Column(
         title="Verdict",
-        text=lambda item: item[1].verdict,
+        text=lambda item: words.verdict_word(item[1].verdict),
         kind=ColumnKind.WORDS,
         mood=lambda item: words.mood(item[1].verdict),
         note=lambda item: "detail" if item[1].detail else "",
@@ -361,7 +361,12 @@ def _status(status: Status | None) -> str:
 
 
 UNCLEAR: Columns[CaseComparison] = (
-    Column(title="Verdict", text=lambda case: case.verdict, kind=ColumnKind.WORDS, mood=lambda case: words.mood(case.verdict)),
+    Column(
+        title="Verdict",
+        text=lambda case: words.verdict_word(case.verdict),
+        kind=ColumnKind.WORDS,
+        mood=lambda case: words.mood(case.verdict),
+    ),
     Column(title=CASE, text=lambda case: case.called, kind=ColumnKind.ID),
     Column(title="Base", text=lambda case: _status(case.base_status), kind=ColumnKind.WORDS),
     Column(title="Head", text=lambda case: _status(case.head_status), kind=ColumnKind.WORDS),

@@ -12,6 +12,7 @@ from itertools import chain
 
 from ci_bench.records.comparison import BaselineMode, CaseComparison, Comparison, Finding, RunVerdict, Verdict
 from ci_bench.records.config import Rule, Severity
+from ci_bench.records.graph_breaks import first_break
 from ci_bench.records.labels import worst_first
 from ci_bench.records.metrics import IMPORTED
 from ci_bench.records.results import Environment
@@ -27,6 +28,7 @@ SET_UP = "Fix setup.commands or the build; the full log is in setup/ of the outp
 MORE_TIME = "Raise the budget (--budget, run.budget_s), or measure fewer cases (--filter)."
 _NOT_MEASURED = {(Rule.CASE_FAILED, True): SET_UP, (Rule.UNDECIDED, False): MORE_TIME}
 """Advice by the first finding's rule, and by whether it is of the whole run."""
+AGAIN = "Measure both sides again; if the result stays, begin with the first row."
 _AGAIN = "Reproduce the worst case:"
 _OF_PLANS = frozenset({Rule.CASE_REMOVED, Rule.CASE_REDUCED})
 """Rules of what was planned: measuring again answers nothing."""
@@ -35,6 +37,10 @@ _BY_RULE: Mapping[Rule, str] = {
     Rule.CASE_REMOVED: "If the removal is intended, set policy.severities.case_removed: warn on the base branch.",
     Rule.CASE_REDUCED: "If the change is intended, rename the case, or set policy.severities.case_reduced: warn on the "
     "base branch.",
+    Rule.BASELINE_FAILED: "Repair base, or compare with a commit that works: nothing was compared with it.",
+    Rule.LEARNING_UNKNOWN: "Train base and head on the same data for the same steps, then compare again.",
+    Rule.OUTPUTS_UNKNOWN: "Give base and head the same weights and inputs, then compare again.",
+    Rule.CHECK_UNKNOWN: "See why the check has no answer, in its row, then run the gate again.",
     Rule.BASELINE_CRASHED: "Run the gate again; the log of base's process is with the case below.",
     Rule.METRIC_REMOVED: "If the removal is intended, set policy.severities.metric_removed: warn.",
     Rule.METRIC_REPLACED: "Save a new baseline: ci-bench gate --baseline PATH --save-baseline.",
@@ -87,16 +93,15 @@ def _step(comparison: Comparison) -> NextStep | None:
         return NextStep(text=f"Look at {place}, then reproduce the case:" if place else _AGAIN, command=worst.reproduce or "")
     if any(found.rule in {Rule.POSSIBLE, Rule.UNDECIDED} for found in loud):
         return NextStep(text=_more_launches(comparison))
-    return next((NextStep(text=_BY_RULE[found.rule]) for found in loud if found.rule in _BY_RULE), None) or NextStep(
-        text="The findings below say what to do."
-    )
+    return next((NextStep(text=_BY_RULE[found.rule]) for found in loud if found.rule in _BY_RULE), NextStep(text=AGAIN))
 
 
 def _place(case: CaseComparison) -> str:
-    """The line of head's code that the largest part of a regression comes from; empty if unknown."""
+    """The line of head's code that the largest part of a regression comes from, or that breaks a graph; empty if unknown."""
     blamed = (cause for cause in case.causes if (cause.slower or cause.larger) and not cause.unknown)
     parts = sorted((part for cause in blamed for part in cause.parts if part.change_s > 0), key=lambda part: -part.change_s)
-    return next((place for part in parts[:1] for place in part.places), "")
+    broken = (first_break(case, pair) for pair in case.pairs if pair.verdict.worse and not pair.detail)
+    return next(filter(None, chain((place for part in parts[:1] for place in part.places), broken)), "")
 
 
 def _more_launches(comparison: Comparison) -> str:

@@ -16,7 +16,7 @@ from ci_bench.records.outputs import Sameness
 from ci_bench.records.results import Outcome, Status
 from ci_bench.records.units import TIMES
 from ci_bench.report.once import once
-from ci_bench.report.words import Mood, base_parity_mood, mood, parity_mood
+from ci_bench.report.words import Mood, base_parity_mood, mood, parity_mood, verdict_word
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,7 +24,7 @@ class Row:
     """One arm of one case. `arm` is `None` for a case that nothing was measured of.
 
     `label` is the case's id without what all cases of the report share. `apart` says that its times were judged apart from what
-    all times of its suite did together.
+    all times of its suite did together, `uncalibrated` that this time has no history, where others have one.
     """
 
     case: CaseComparison
@@ -37,6 +37,7 @@ class Row:
     speedup: ArmSpeedup | None
     parity: ParityFinding | None
     apart: bool = False
+    uncalibrated: bool = False
 
     @property
     def of_reference(self) -> bool:
@@ -46,9 +47,16 @@ class Row:
     @property
     def marks(self) -> str:
         """Return marks that the word must not hide."""
-        unknown = "uncalibrated" if self.time and self.time.calibrated is False else ""
+        unknown = "uncalibrated" if self.uncalibrated else ""
         beyond = "beyond the common shift" if self.apart and self.time and self.time.verdict is Verdict.UNCHANGED else ""
         return ", ".join(mark for mark in (unknown, beyond) if mark)
+
+
+@once
+def is_uncalibrated(comparison: Comparison) -> bool:
+    """Return whether no time of the run has a history: one line says so, and no row is marked."""
+    known = {pair.calibrated for case in comparison.cases for pair in case.pairs if not pair.detail}
+    return False in known and True not in known
 
 
 def outcome_mood(comparison: Comparison) -> Mood:
@@ -85,6 +93,8 @@ def main_rows(comparison: Comparison) -> tuple[Row, ...]:
         for case in comparison.cases
         for row in _marked([_row(case, arm, shown[case.id], apart=case.suite in shifted) for arm in _arms(case)], failing)
     ]
+    if is_uncalibrated(comparison):
+        rows = [replace(row, uncalibrated=False) for row in rows]
     by_case: dict[str, list[Row]] = {}
     for row in sorted(rows, key=_row_badness):
         by_case.setdefault(row.case.id, []).append(row)
@@ -133,6 +143,7 @@ def _row(case: CaseComparison, arm: str | None, label: str, *, apart: bool) -> R
         speedup=next(iter(named), None),
         parity=parity,
         apart=apart,
+        uncalibrated=time is not None and time.calibrated is False,
     )
 
 
@@ -163,13 +174,13 @@ def _verdict(case: CaseComparison, arm: str | None, pairs: list[Pair], parity: P
     if verdict is Verdict.FAILED and case.head_status not in {None, Status.OK, Status.FAILED}:
         return Mood.BAD, str(case.head_status).replace("_", " ")
     if mood(verdict) is Mood.BAD:
-        return Mood.BAD, str(verdict)
+        return Mood.BAD, verdict_word(verdict)
     if wrong := _wrong(case, arm, parity):
         return Mood.BAD, wrong
     if mood(verdict) in {Mood.UNSURE, Mood.OPEN}:
-        return mood(verdict), str(verdict)
+        return mood(verdict), verdict_word(verdict)
     unclear = _unclear(case, arm, parity)
-    return (Mood.UNSURE, unclear) if unclear else (mood(verdict), str(verdict))
+    return (Mood.UNSURE, unclear) if unclear else (mood(verdict), verdict_word(verdict))
 
 
 def _wrong(case: CaseComparison, arm: str | None, parity: ParityFinding | None) -> str:

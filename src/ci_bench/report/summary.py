@@ -10,9 +10,9 @@ from statistics import median
 
 from ci_bench.records.comparison import BaselineMode, Comparison, MeanSpeedup, Pair, Pairing, RunVerdict, Verdict, tally
 from ci_bench.records.config import Severity
-from ci_bench.records.outputs import Sameness
 from ci_bench.records.units import TIMES
-from ci_bench.report.rows import labels, outcome_mood
+from ci_bench.report.changes import names_detectable
+from ci_bench.report.rows import is_uncalibrated, labels, outcome_mood
 from ci_bench.report.text import percent
 from ci_bench.report.words import Mood, fine
 
@@ -33,7 +33,6 @@ def summary(comparison: Comparison) -> list[str]:
     if comparison.mode in _WEAKER and comparison.base is not None and not comparison.mismatches:
         lines.append(_WEAKER[comparison.mode])
     lines += _edited(comparison)
-    lines += _outputs(comparison)
     lines += _decided(comparison)
     if comparison.mode is BaselineMode.PAIRED and comparison.pairing is not None:
         lines += _paired(comparison, comparison.pairing)
@@ -48,42 +47,34 @@ def _edited(comparison: Comparison) -> list[str]:
     return [f"The benchmark itself changed: {', '.join(edited[:_NAMED])}{more}."] if edited else []
 
 
-def _outputs(comparison: Comparison) -> list[str]:
-    """Outputs that match base: ``in 3 cases (2 bitwise)``.
-
-    Failures are among the findings.
-    """
-    held = [case.outputs.verdict for case in comparison.cases if case.outputs is not None and case.outputs.verdict.holds]
-    if not held:
-        return []
-    exact = held.count(Sameness.BITWISE)
-    cases = f"{len(held):,} case{'' if len(held) == 1 else 's'}"
-    how = " (bitwise)" if exact == len(held) else f" ({exact:,} bitwise)" if exact else " (within rounding)"
-    return [f"Outputs match base in {cases}{how}."]
-
-
 def _decided(comparison: Comparison) -> list[str]:
-    """``9 of 12 gating metrics decided; median detectable change 2.2 % (90 % power).``; empty without any."""
+    """``9 of 12 gating metrics decided; a slowdown of 2.2 % would typically have been detected.``; empty without any.
+
+    The detectable change is left out if `rest` has it.
+    """
     counted = tally(comparison.cases)
     if comparison.base is None or not counted.all:
         return []
-    found = f"; median detectable change {fine(counted.resolution)} (90 % power)" if counted.resolution else ""
+    untold = counted.resolution is not None and not names_detectable(comparison)
+    found = f"; a slowdown of {fine(counted.resolution)} would typically have been detected" if untold else ""
     return [f"{counted.decided:,} of {counted.all:,} gating metric{'' if counted.all == 1 else 's'} decided{found}."]
 
 
 def _paired(comparison: Comparison, pairing: Pairing) -> list[str]:
     times = [pair for case in comparison.cases for pair in case.pairs if pair.unit in TIMES and not pair.detail]
-    lines = [_mean(pairing.mean)] if pairing.mean else []
-    lines += [line for line in (_devices(pairing), _lost(pairing), _noise_floor(times, pairing), _uncalibrated(times)) if line]
-    return [*lines, f"Calibration: {pairing.calibration}."]
+    is_said = is_uncalibrated(comparison) and pairing.calibration.startswith(("none", "not used"))
+    new = () if is_said else (_uncalibrated(times),)
+    lines = (_mean(pairing.mean), _devices(pairing), _lost(pairing), _noise_floor(times, pairing), *new)
+    return [*filter(None, lines), f"Calibration: {pairing.calibration}."]
 
 
-def _mean(mean: MeanSpeedup) -> str:
+def _mean(mean: MeanSpeedup | None) -> str:
+    """The mean over several times; empty for a single time, and for a single launch, which has no interval."""
+    if mean is None or mean.metrics < 2 or mean.interval is None:  # noqa: PLR2004 - a mean takes two
+        return ""
     growth = 1 / mean.speedup - 1
     words = f"{fine(abs(growth))} {'slower' if growth > 0 else 'faster'}" if growth else "no change"
-    spread = "" if mean.interval is None else f" ({_change(mean)})"
-    several = "time" if mean.metrics == 1 else "times"
-    return f"Geometric mean over {mean.metrics:,} gating {several}: {words}{spread}."
+    return f"Geometric mean over {mean.metrics:,} gating times: {words} ({_change(mean)})."
 
 
 def _change(mean: MeanSpeedup) -> str:

@@ -25,14 +25,7 @@ from ci_bench.report.rows import Row, labels, main_rows, outcome_mood
 from ci_bench.report.summary import summary
 from ci_bench.report.text import UNKNOWN, clean
 from ci_bench.report.time_spent import TimeSpent
-from ci_bench.report.words import (
-    Mood,
-    distance,
-    extent,
-    parity,
-    parity_mood,
-    trainings,
-)
+from ci_bench.report.words import Mood, parity_mood, training, trainings
 
 _MARKS = {Mood.BAD: "✘", Mood.OPEN: "?", Mood.UNSURE: "!", Mood.NEW: "+", Mood.BETTER: "▲", Mood.GOOD: "✔"}
 _STYLES = {
@@ -149,8 +142,7 @@ def _print_parity(comparison: Comparison, console: Console) -> None:
     if found:
         _print_title("Loss parity", console)
     for case, finding in found[:_SHOWN_CASES]:
-        apart = "" if distance(finding) == UNKNOWN else f"; {distance(finding)}"
-        text = f"{parity(finding)} over {extent(finding)}{apart} ({clean(finding.arm)} of {clean(short[case.id], cap=160)})"
+        text = f"{clean(finding.arm)} of {clean(short[case.id], cap=160)}: {training(finding)}"
         console.print(_item(parity_mood(finding), text))
         if finding.recorded is not None:  # a log: what was read of it, and what a change would have scored
             console.print(Padding(Text(clean(finding.detail, cap=600)), (0, 0, 0, 4), expand=False))
@@ -169,7 +161,7 @@ def _print_changes(comparison: Comparison, console: Console) -> None:
         arm = f" ({row.arm})" if row.arm else ""
         figures = f"{row.base} → {row.head}, " if UNKNOWN not in {row.base, row.head} else ""
         text = f"{row.label}: {row.subject}{arm} {figures}{row.change}"
-        if row.word not in {"regressed", "improved", "undecided"}:
+        if row.word not in {"regressed", "improved", "undecided", "may be worse"}:
             subject = "" if row.subject == RUN else f"{row.subject}{arm}: "
             text = f"{row.label}: {row.word}: {subject}{figures}{row.change}"
         console.print(_item(row.mood, clean(text, cap=500)))

@@ -186,7 +186,11 @@ def _visible(text: str) -> str:
 
 
 def _capped(text: str, cap: int) -> str:
-    return text if len(text) <= cap else text[: cap - 1] + "…"
+    """As many whole words as `cap` characters hold; the last one is cut if it alone is a third of them."""
+    if len(text) <= cap:
+        return text
+    words, _, last = text[:cap].rpartition(" ")
+    return f"{words.rstrip(' ,;:(')}…" if 3 * len(last) < cap and words else text[: cap - 1] + "…"
 
 
 def _unlink(text: str) -> str:

@@ -20,7 +20,7 @@ from ci_bench.records.comparison import (
     Summary,
     Verdict,
 )
-from ci_bench.records.outputs import OutputsFinding, Sameness
+from ci_bench.records.outputs import OutputsFinding, Sameness, format_factor
 from ci_bench.records.results import Check, Outcome, Unit
 from ci_bench.records.units import UNITS, relative_change, worse_and_better
 from ci_bench.report.text import UNKNOWN, alike, count, from_to, interval, joined, percent, quantity, ratio
@@ -49,6 +49,7 @@ _MOODS = {
     Verdict.IMPROVED: Mood.BETTER,
     Verdict.UNCHANGED: Mood.GOOD,
 }
+_PARITY_WORDS = {Parity.NON_FINITE: "not finite", Parity.INCONCLUSIVE: "undecided"}
 _TENTH, _LEAST_Q = 0.1, 0.01
 _STEP = re.compile(r"step \d{1,16}|epoch \d{1,9}, iteration \d{1,16}")
 
@@ -56,6 +57,11 @@ _STEP = re.compile(r"step \d{1,16}|epoch \d{1,9}, iteration \d{1,16}")
 def mood(verdict: Verdict) -> Mood:
     """Return how good or bad a verdict is."""
     return _MOODS[verdict]
+
+
+def verdict_word(verdict: Verdict) -> str:
+    """The verdict as reports print it: an inconclusive metric is `undecided`, as its run is."""
+    return "undecided" if verdict is Verdict.INCONCLUSIVE else str(verdict)
 
 
 def parity_mood(finding: ParityFinding) -> Mood:
@@ -163,7 +169,7 @@ def speedup_change(found: ArmSpeedup) -> str:
         return UNKNOWN
     bounds = found.change.interval
     spread = "" if bounds is None else f" ({from_to(bounds.low - 1, bounds.high - 1, _signed)})"
-    return f"{found.change.verdict}, {_signed(found.change.ratio - 1)}{spread}"
+    return f"{verdict_word(found.change.verdict)}, {_signed(found.change.ratio - 1)}{spread}"
 
 
 def noise(pair: Pair) -> str:
@@ -201,7 +207,7 @@ def parity(finding: ParityFinding) -> str:
     """``bitwise``, or ``different math from step 3``."""
     if finding.verdict.holds and parity_mood(finding) is Mood.BAD:
         return "accuracy differs"
-    word = "not finite" if finding.verdict is Parity.NON_FINITE else finding.verdict.replace("_", " ")
+    word = _PARITY_WORDS.get(finding.verdict, finding.verdict.replace("_", " "))
     if finding.from_another_start:
         return f"{word} from another start"
     if finding.first_step is None or finding.verdict.holds:
@@ -258,6 +264,23 @@ def distance(finding: ParityFinding) -> str:
     scores = (("loss", finding.loss_score), ("gradient norm", finding.grad_norm_score))
     parts = [f"{name} {score:.3g}" for name, score in scores if score is not None]
     return f"{', '.join(parts)}, limit {limit}" if parts else UNKNOWN
+
+
+def training(finding: ParityFinding) -> str:
+    """Describe a training in a clause, such as ``learns differently from step 7, 834 times what rounding explains``."""
+    scores = [score for score in (finding.loss_score, finding.grad_norm_score) if score is not None]
+    plain = finding.difference is None and not finding.from_another_start and finding.signal != "evaluation_loss"
+    if not plain or not scores or finding.limit is None or not math.isfinite(max(scores)):
+        apart = distance(finding)
+        return f"{parity(finding)} over {extent(finding)}{'' if apart == UNKNOWN else f'; {apart}'}"
+    size = f"{format_factor(max(scores))} times what rounding explains ({finding.limit:g} is allowed)"
+    match finding.verdict:
+        case Parity.BITWISE:
+            return f"identical in every bit over {extent(finding)}"
+        case Parity.DIFFERENT_MATH:
+            return f"learns differently from {first_step(finding) or 'the start'}, {size}"
+        case _:
+            return f"{parity(finding)} over {extent(finding)}, {size}"
 
 
 def samples(pair: Pair) -> str:

@@ -110,7 +110,8 @@ class Explaining:
     def _explain(self, one: Unexplained, run: SideRun, *, limit_s: float) -> None:
         """Explain one arm on one side; both sides of the last arm share the remaining time."""
         if limit_s < LEAST_S:
-            reason = f"the budget of {self.budget_s:g} s for explaining was spent; raise {self.whose}"
+            spent = f"its budget of {self.budget_s:.3g} s was spent" if self.budget_s >= LEAST_S else "no budget was left"
+            reason = f"{spent}; raise {self.whose}"
             run.ledger = run.ledger.with_profile(one.case, unknown(one.arm, reason))
             return
         if one.processes > 1:

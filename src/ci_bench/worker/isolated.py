@@ -174,7 +174,7 @@ def _counter(kind: MetricKind, arm: str, value: float, launch: int) -> Metric:
 def _really_compiled(arm: str, counts: CompileCounts) -> Check:
     """A candidate that ran without a single captured graph was never compiled."""
     places = {reason: f" at {place}" for reason, place in counts.break_places.items()}
-    broken = (f"{reason}{places.get(reason, '')} ({times}x)" for reason, times in sorted(counts.break_reasons.items()))
+    broken = (f"{reason}{places.get(reason, '')} ({times}x)" for reason, times in counts.break_reasons.items())
     reasons = "; ".join([*broken, *(f"recompiled: {reason}" for reason in counts.recompile_reasons)])
     detail = (
         f"{counts.graphs} graphs of {counts.operations} operations, {counts.graph_breaks} breaks, {counts.recompiles} recompiles"

@@ -100,12 +100,13 @@ def test_a_loop_is_run_by_python_or_by_torchrun_with_the_arguments_of_each_arm()
     assert options.arms == {"loop": ("python", *runner)}
     assert options.losses is not None
     options = parse(
-        {"name": "a", "loop": "package.train:train", "processes": 2, "losses": {"steps": 60, "warmup_steps": 5}}
+        {"name": "a", "loop": "package.train:train", "processes": 2, "losses": {"steps": 60, "warmup_steps": 5, "target": 2.5}}
         | {"arguments": {"eager": {}, "compiled": {"compile": True, "rate": 0.1}}}
     )
     start = ("torchrun", "--nproc-per-node=2", *runner, "--steps", "60")
     assert options.arms == {"eager": start, "compiled": (*start, "--arguments", '{"compile": true, "rate": 0.1}')}
-    assert (options.reference, options.losses.warmup_steps, options.losses.names) == ("eager", 5, {})
+    losses = options.losses
+    assert (options.reference, losses.warmup_steps, losses.target, losses.names) == ("eager", 5, 2.5, {})
     case = plan(loop="package.train:train")
     assert (case.due.times, case.due.parity) == (("step_time",), True)
     assert [stage.kind for stage in SUITE.stages(case)] == [StageKind.VERIFY, StageKind.RUN]

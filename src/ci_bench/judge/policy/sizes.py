@@ -4,13 +4,14 @@ import math
 import re
 from collections.abc import Callable, Mapping
 
-from ci_bench.judge.wording import percent
+from ci_bench.judge.wording import percent, shortened
 from ci_bench.records.comparison import CaseComparison, Finding, Parity, ParityFinding
 from ci_bench.records.config import Rule
 from ci_bench.records.outputs import OutputsFinding, Sameness, format_factor
 from ci_bench.records.results import Outcome
 
 _INTERVAL = re.compile(r" \((?:[\d.,]+ % interval [^()]*|no interval)\)")
+_FLOOR = re.compile(r"(.+): the (.+) is (\S+), below the floor of (\S+)")
 _LONGEST = 120
 _LEAST_SHARE = 1e-4
 """A smaller share says less than how far it exceeds rounding."""
@@ -20,7 +21,8 @@ def sized(case: CaseComparison, finding: Finding) -> str:
     """Return a clause on the finding, with its size if it has one."""
     describe = _BY_RULE.get(finding.rule)
     text = describe(case) if describe else ""
-    return text or _INTERVAL.sub("", finding.message.partition(": was it computed?")[0])
+    told = text or _INTERVAL.sub("", finding.message.partition(": was it computed?")[0])
+    return _FLOOR.sub(r"\2 \3 (\1), floor \4", told) if finding.rule is Rule.BELOW_FLOOR else told
 
 
 def times_rounding(error: float | None, allowed: float | None) -> str:
@@ -95,7 +97,7 @@ def _failed_check(case: CaseComparison) -> str:
 
 
 def _failed_case(case: CaseComparison) -> str:
-    return case.reason if len(case.reason) <= _LONGEST else f"{case.reason[:_LONGEST]}…"
+    return shortened(case.reason, _LONGEST)
 
 
 _BY_RULE: Mapping[Rule, Callable[[CaseComparison], str]] = {

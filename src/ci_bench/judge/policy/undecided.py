@@ -15,8 +15,8 @@ from ci_bench.records.results import Status
 
 _MOST_NAMED = 3
 _MOST_ADVISED = 1.0
-"""Largest threshold that is suggested: a doubling. No user sets a larger one for noise."""
-_IN_TURNS = "measure base and head in turns (baseline: paired), or more launches of both"
+"""Largest detectable change that is named: a doubling."""
+_IN_TURNS = "too noisy between runs at different moments"
 
 
 def open_pairs(case: CaseComparison) -> list[Pair]:
@@ -25,17 +25,21 @@ def open_pairs(case: CaseComparison) -> list[Pair]:
 
 
 def undecided(cases: Sequence[CaseComparison], mode: BaselineMode) -> str:
-    """``3 of 12 metrics undecided (mlp, lstm): about 6 more launches would decide them, at most 4 minutes``; else empty."""
+    """``3 of 12 metrics (mlp, lstm): about 6 more launches would decide them, at most 4 minutes``; empty without any."""
     found = [(case, pairs) for case in cases if (pairs := open_pairs(case))]
     if not found:
         return ""
     number = sum(len(pairs) for _, pairs in found)
-    takes = _what_it_takes(found, number) if mode is BaselineMode.PAIRED else [_IN_TURNS]
     names = labels(cases)
-    counted = (
-        f"{number:,} of {count_of(tally(cases).all, 'metric')} undecided ({few((names[case.id] for case, _ in found), 'case')})"
-    )
-    return f"{counted}: {'; '.join(takes)}"
+    counted = f"{number:,} of {count_of(tally(cases).all, 'metric')} ({few((names[case.id] for case, _ in found), 'case')})"
+    return f"{counted}: {what_it_takes(cases, mode)}"
+
+
+def what_it_takes(cases: Iterable[CaseComparison], mode: BaselineMode) -> str:
+    """Describe the launches that decide the open metrics: ``about 6 more launches would decide them``."""
+    found = [(case, pairs) for case in cases if (pairs := open_pairs(case))]
+    number = sum(len(pairs) for _, pairs in found)
+    return "; ".join(_what_it_takes(found, number)) if mode is BaselineMode.PAIRED else _IN_TURNS
 
 
 def short(case: CaseComparison) -> str:
@@ -71,20 +75,20 @@ def _what_it_takes(found: Sequence[tuple[CaseComparison, list[Pair]]], number: i
         yield f"about {count_of(most, 'more launch')} would decide {them}{at_most}"
     hopeless = [pair for _, pairs in found for pair in pairs if pair.needed is None]
     if hopeless:
-        them = f"{len(hopeless):,} of them" if counted else every
-        yield f"more launches would not decide {them} here: too noisy, or too close to the threshold{_what_could_be(hopeless)}"
+        yield f"{f'{len(hopeless):,} of them: ' if counted else ''}{_why_hopeless(hopeless)}"
 
 
-def _what_could_be(hopeless: Sequence[Pair]) -> str:
-    """Name the threshold that this machine could decide, for metrics that no launches decide."""
+def _why_hopeless(hopeless: Sequence[Pair]) -> str:
+    """``too noisy to see 2 % here, only changes above 11 % would show``, of metrics that no launches decide."""
     known = [pair.resolvable for pair in hopeless if pair.resolvable is not None]
+    thresholds = {pair.threshold for pair in hopeless}
     if len(known) < len(hopeless):
-        return ""
-    if max(known) > _MOST_ADVISED:
-        return "; stop other work on this machine"
-    return (
-        f"; a threshold (policy.thresholds) of about {percent(max(known))} could be decided, or stop other work on this machine"
-    )
+        return "too noisy, or too close to the threshold, for any number of launches"
+    if max(known) <= min(thresholds):
+        return "too close to the threshold for any number of launches"
+    seen = f" to see {percent(max(thresholds))}" if len(thresholds) == 1 else ""
+    shown = "" if max(known) > _MOST_ADVISED else f", only changes above {percent(max(known))} would show"
+    return f"too noisy{seen} here{shown}"
 
 
 def _more_launches(pairs: Iterable[Pair]) -> int:

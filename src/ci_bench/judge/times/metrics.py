@@ -88,7 +88,7 @@ def by_memory(base: Metric, head: Metric, threshold: float, *, least: float = LE
         reason = f"{reason}, within {wording.quantity(floor, Unit.BYTES)}"
         return MetricVerdict(verdict=Verdict.UNCHANGED, reason=reason, speedup=speedup)
     unclear = f"{reason}; launches of one side differ by up to {wording.quantity(noise / _RANGES, Unit.BYTES)}"
-    reason = f"{unclear}, so only changes of more than {wording.quantity(noise, Unit.BYTES)} are detectable"
+    reason = f"{unclear}, so only changes of more than {wording.quantity(noise, Unit.BYTES)} would show"
     return MetricVerdict(verdict=Verdict.INCONCLUSIVE, reason=reason, speedup=speedup)
 
 

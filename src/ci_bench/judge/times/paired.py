@@ -225,22 +225,21 @@ def _doubt(answer: TimeAnswer) -> str:
 
 def _too_few(cold_launches: int) -> str:
     """Without a history, the first launches only show how noisy the machine is."""
-    return (
-        f"without a calibration of this machine no change is called before {count_of(cold_launches, 'launch')}: "
-        "measure more of them, or run ci-bench calibrate once"
-    )
+    return f"without a calibration of this machine a verdict takes {count_of(cold_launches, 'launch')}"
 
 
 def _what_would_tell(answer: TimeAnswer) -> str:
     if answer.resolvable is None:
         return "its noise is unknown: measure more launches"
-    told = f"only changes of about {percent(answer.resolvable)} or more are detectable"
+    told = f"only changes above {percent(answer.resolvable)} would show"
+    twice = math.isclose(answer.margin, 2 * answer.threshold)
+    margin = f"{percent(answer.margin)}{' (twice the threshold)' if twice else ''}"
     if answer.needed is None:
-        return f"{told}; no number of launches would detect {percent(answer.margin)}"
+        return f"{told}; no number of launches would show {margin}"
     if answer.needed > MOST_LAUNCHES:
-        return f"{told}; {percent(answer.margin)} would take more than {MOST_LAUNCHES} launches"
+        return f"{told}; {margin} would take more than {MOST_LAUNCHES} launches"
     if answer.needed > answer.launches:
-        return f"{told}; about {answer.needed:.0f} launches would detect {percent(answer.margin)}"
+        return f"{told}; {margin} would take about {answer.needed:.0f} launches"
     return f"{told}; too close to the threshold of {percent(answer.threshold)}, or its launches disagree"
 
 

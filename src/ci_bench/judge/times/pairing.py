@@ -409,7 +409,8 @@ def _while(stage: str) -> str:
 
 def _worst_reason(pairs: Sequence[Pair]) -> str:
     largest = max(pairs, key=change_size)
-    others = f"; {count_of(len(pairs) - 1, 'metric')} more {largest.verdict.value}" if len(pairs) > 1 else ""
+    word = "undecided" if largest.verdict is Verdict.INCONCLUSIVE else largest.verdict.value
+    others = f"; {count_of(len(pairs) - 1, 'metric')} more {word}" if len(pairs) > 1 else ""
     return f"{place(largest)}: {largest.reason}{others}"
 
 

@@ -210,6 +210,6 @@ def _what_to_do(logs: Logs, margin: float, limit: str) -> str:
     """The smallest effect that this much noise lets us see: half the interval, and never below the threshold."""
     resolvable = math.expm1(max(margin, (logs[2] - logs[0]) / 2))
     return (
-        f"the interval reaches past {limit}; only changes of about {wording.percent(resolvable)} or more are detectable: "
+        f"the interval reaches past {limit}; only changes above {wording.percent(resolvable)} would show: "
         "measure more launches, stop other work on this machine, or raise the threshold"
     )

@@ -25,7 +25,7 @@ from ci_bench.report.charts.values import (
     short,
 )
 from ci_bench.report.rows import labels, worst_pairs
-from ci_bench.report.words import mood
+from ci_bench.report.words import mood, verdict_word
 
 _DIGITS = 5
 _MOST_SEEDS = 2
@@ -220,6 +220,6 @@ def _change_row(case: CaseComparison, pair: Pair, called: str) -> ChangeRow:
         low=worse[1],
         high=worse[2],
         threshold=short(pair.threshold * 100),
-        verdict=pair.verdict,
+        verdict=verdict_word(pair.verdict),
         mood=mood(pair.verdict).name.lower(),
     )

@@ -129,10 +129,10 @@ def _cell(pairs: Sequence[Pair]) -> Html:
 def _moved(pairs: Sequence[Pair]) -> list[Html]:
     """Summarise the cases' changes, unless all of them are unchanged."""
     told = [verdict for verdict in WORST_FIRST if verdict is not Verdict.UNCHANGED]
-    counts = [(verdict, sum(pair.verdict is verdict for pair in pairs)) for verdict in told]
+    counts = [(words.verdict_word(verdict), sum(pair.verdict is verdict for pair in pairs)) for verdict in told]
     return [
-        tag("div", str(verdict) if number == len(pairs) else f"{verdict}: {number:,} of {len(pairs):,}", class_="muted")
-        for verdict, number in counts
+        tag("div", word if number == len(pairs) else f"{word}: {number:,} of {len(pairs):,}", class_="muted")
+        for word, number in counts
         if number
     ]
 

@@ -17,4 +17,7 @@ ALLOCATED_GROWTH = MetricKind(
 Unchanged trainings differ by less than 1 KiB, so it resolves more than `memory_growth`, which is of resident pages.
 """
 
-METRICS = (INSTRUCTIONS, ALLOCATED_GROWTH)
+STEPS_TO_TARGET = MetricKind(name="steps_to_target", title="steps to the target loss", unit=Unit.COUNT, gates=False)
+"""Shown only: other rounding moves it by steps, and loss parity says whether a training changed."""
+
+METRICS = (INSTRUCTIONS, ALLOCATED_GROWTH, STEPS_TO_TARGET)

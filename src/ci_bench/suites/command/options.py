@@ -47,7 +47,7 @@ class Losses:
     """Steps that a training writes: their `format`, and the `names` that it uses.
 
     See `formats.training_log`. `warmup_steps` are the first steps, whose times are kept separate;
-    `steps` end a loop. `rounding` are environments in which the command computes the same but for
+    `steps` end a loop. `target` is a loss to reach. `rounding` are environments in which the command computes the same but for
     rounding: head's losses may differ by as much as these do. `None`: `ROUNDINGS` on a CPU, else
     none.
     """
@@ -56,6 +56,7 @@ class Losses:
     names: Mapping[str, str] = field(default_factory=dict)
     warmup_steps: int = 3
     steps: int | None = None
+    target: float | None = None
     rounding: tuple[Mapping[str, str], ...] | None = None
 
     def environments(self, device: str) -> tuple[Mapping[str, str], ...]:
@@ -163,7 +164,7 @@ def _loops(given: Mapping[str, Any], losses: Mapping[str, Any]) -> Mapping[str, 
         if given.get(option):
             hint = "; its arms are `arguments`" if option == "arms" else ""
             _complain(name, option, f"the entry has a `loop`, whose steps are known; write an entry for each{hint}")
-    for option in losses.keys() - {"warmup_steps", "rounding", "steps"}:
+    for option in losses.keys() - {"warmup_steps", "rounding", "steps", "target"}:
         _complain(name, f"losses.{option}", "the entry has a `loop`, which yields its losses under names that are known")
     processes, steps = given.get("processes", 1), losses.get("steps")
     start = ["python"] if processes == 1 else ["torchrun", f"--nproc-per-node={processes}"]
@@ -194,6 +195,7 @@ def _losses(values: Mapping[str, Any]) -> Losses:
         format=given.pop("format", "auto"),
         warmup_steps=given.pop("warmup_steps", 3),
         steps=given.pop("steps", None),
+        target=given.pop("target", None),
         rounding=None if rounding is None else tuple(dict(one) for one in rounding),
         names=given,
     )

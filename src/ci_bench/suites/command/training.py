@@ -28,7 +28,7 @@ from ci_bench.records.results import (
     Role,
     Trace,
 )
-from ci_bench.suites.command import ALLOCATED_GROWTH
+from ci_bench.suites.command import ALLOCATED_GROWTH, STEPS_TO_TARGET
 from ci_bench.suites.command.selecting import BadOutput
 from ci_bench.suites.shared.worker.growth import growth
 
@@ -37,6 +37,8 @@ ROUNDING_VARIABLE = "CI_BENCH_ROUNDING"
 MOST_SAMPLES = 1000
 MOST_REPEATS = 8
 MOST_READING = 1000
+LATEST = 5
+"""Steps whose mean loss is compared with a target: one batch may be easy."""
 LEAST_READINGS = 8
 """Readings between steps after those that warm up; fewer do not show growth."""
 MOST_NAMED = 16
@@ -156,6 +158,16 @@ def timing(ranks: Ranks, times: Sequence[Sequence[float]], arm: str, *, launch: 
         raise BadOutput(f"step {slowest.index(min(slowest))} has no positive duration; check the field that holds its time")
     taken = Launch(launch=launch, values=_thinned(values), warmup=_thinned(warmup))
     return (STEP_TIME.of(arm, taken, lane=Lane.WALL, items=_items(ranks)),)
+
+
+def steps_to_target(ranks: Ranks, arm: str, *, launch: int, target: float | None) -> tuple[Metric, ...]:
+    """The number of steps until the mean loss of `LATEST` steps, over all ranks, is `target` or less; none if never."""
+    losses = [sum(record.loss for record in step) / len(step) for step in zip(*ranks, strict=True)]
+    means = (sum(losses[end - LATEST : end]) / LATEST for end in range(LATEST, len(losses) + 1))
+    reached = None if target is None else next((step for step, loss in enumerate(means, LATEST) if loss <= target), None)
+    if reached is None:
+        return ()
+    return (STEPS_TO_TARGET.of(arm, Launch(launch=launch, values=(float(reached),)), lane=Lane.COUNTERS),)
 
 
 def memory(ranks: Ranks, arm: str, *, launch: int, warmup_steps: int) -> tuple[Metric, ...]:
