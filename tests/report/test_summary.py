@@ -108,7 +108,7 @@ class TestSummary:
         [
             (
                 MeanSpeedup(speedup=1.02, interval=Interval(low=1.01, high=1.03, level=0.95), metrics=2, launches=3),
-                "over 2 gating times: 2 % faster (95 % interval −2.9 % to −0.99 %).",
+                "over 2 gating times: 2 % faster (95 % interval 0.99 % to 2.9 %).",
             ),
             (
                 MeanSpeedup(speedup=1.0, interval=Interval(low=0.99, high=1.01, level=0.9), metrics=2, launches=1),

@@ -78,10 +78,13 @@ def _mean(mean: MeanSpeedup | None) -> str:
 
 
 def _change(mean: MeanSpeedup) -> str:
-    """The interval of the change, from that of the speedup."""
+    """The interval of the change, from that of the speedup; without signs where the words before it have the direction."""
     assert mean.interval is not None  # noqa: S101 - only a bug of ours breaks it
     ends = sorted(1 / end - 1 for end in (mean.interval.low, mean.interval.high))
-    low, high = (f"{'+' if end > 0 else '−' if end < 0 else ''}{fine(abs(end))}" for end in ends)
+    if ends[0] * ends[1] > 0:
+        low, high = map(fine, sorted(map(abs, ends)))
+    else:
+        low, high = (f"{'+' if end > 0 else '−' if end < 0 else ''}{fine(abs(end))}" for end in ends)
     return f"{percent(mean.interval.level)} interval {low} to {high}"
 
 
