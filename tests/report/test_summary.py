@@ -64,7 +64,7 @@ class TestSummary:
     def test_all_there_is_to_say(self):
         assert summary(paired_run()) == [
             "7 of 8 gating metrics decided; a slowdown of 1.3 % would typically have been detected.",
-            "Geometric mean over 4 gating times: 1.6 % slower (95 % interval +1.1 % to +2.1 %).",
+            "Geometric mean over 4 gating times: 1.6 % slower (95 % interval 1.1 % to 2.1 %).",
             "Launch-to-launch noise 0.41 % (median, up to 8 launches); today 1.3× the calibrated level.",
             "1 of 4 timings is uncalibrated and may need more launches.",
             "Calibration: 6 runs of unchanged code against itself, the last of 2026-01-02.",
