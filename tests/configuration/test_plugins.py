@@ -68,7 +68,7 @@ def test_it_is_planned_in_another_process_that_sees_no_secret(tree, monkeypatch,
     monkeypatch.setenv("MY_API_KEY", "a-key")
     configure(tree, size=4)
     assert cli.main(["list"]) == ExitCode.OK
-    assert "mine/a\n1 case on device auto. A gate takes about 1 min" in capsys.readouterr().out
+    assert "mine/a\n    a plugin's case\n1 case on device auto. A gate takes about 1 min" in capsys.readouterr().out
     assert (tree / "imported-by").read_text() != str(__import__("os").getpid())
     assert "mine.suite" not in sys.modules
     seen = (tree / "seen").read_text()

@@ -72,7 +72,10 @@ def test_the_plan_is_listed_without_measuring(ci_bench, tmp_path, monkeypatch) -
     monkeypatch.chdir(tmp_path)
     code, out, _ = ci_bench("list", "--config", "quickstart")
     assert code == 0
-    assert "training_loss/reviews[backend=aot_eager,precision=fp32]\n    arms: eager (reference), aot_eager\n" in out
+    assert (
+        "training_loss/reviews[backend=aot_eager,precision=fp32]\n    a training and its losses; arms: eager (reference), aot_eager\n"
+        in out
+    )
     assert list(tmp_path.iterdir()) == []
 
 
