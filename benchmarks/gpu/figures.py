@@ -57,17 +57,23 @@ SECTIONS: Mapping[str, Section] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the sections, or with ``--here`` one of them in this process."""
+    arguments = parse_arguments(argv)
+    if arguments.here:
+        return write_section(arguments.here, arguments.file, this_trial())
+    return _run_all(arguments.sections or tuple(SECTIONS), arguments.file, arguments.until)
+
+
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line; unknown sections end the process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
     parser.add_argument("--until", type=float, default=float("inf"), help="seconds for all")
     parser.add_argument("--here", metavar="SECTION", help="run this section in this process")
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_intermixed_args(argv)
     if unknown := [name for name in arguments.sections if name not in SECTIONS]:
         parser.error(f"there is no section {unknown[0]}; choose from {', '.join(SECTIONS)}")
-    if arguments.here:
-        return write_section(arguments.here, arguments.file, this_trial())
-    return _run_all(arguments.sections or tuple(SECTIONS), arguments.file, arguments.until)
+    return arguments
 
 
 def write_section(name: str, file: Path, trial: Trial) -> int:

@@ -112,24 +112,26 @@ class Repository:
 
 def smoke(trial: Trial, budget_s: float) -> Repository:
     """All four suites, small and unchanged, in one launch."""
-    rnn = (
-        f"variants: [aten], {SMALL_RNN}"
-        if trial.simulated
-        else ("variants: [cudnn, jit], seq_length: 20, batch_size: 16, input_size: 128, hidden_size: 128")
-    )
+    rnn = "variants: [cudnn, jit], seq_length: 20, batch_size: 16, input_size: 128, hidden_size: 128"
+    rnn = f"variants: [aten], {SMALL_RNN}" if trial.simulated else rnn
+    samples, rows, length = trial.size(80, 40), trial.size(4, 2), trial.size(64, 16)
+    backend = "aot_eager" if trial.simulated else "inductor"
     config = f"""\
 schema_version: 1
-run: {{{_run(trial, budget_s)}, sampling: fixed, launches: 1, blocks: 5, warmup_s: 3, stage_timeout_s: 90}}
+run:
+  {{{_run(trial, budget_s)}, sampling: fixed, launches: 1, blocks: 5, warmup_s: {trial.size(3, 1)},
+    stage_timeout_s: 90}}
 policy: {{severities: {{check_unknown: note}}}}
 suites:
   training_loss:
-    - {{name: small, epochs: 1, num_samples: 80, batch_size: 8, evaluation_rows: 32, backend: eager}}
+    - {{name: small, epochs: 1, num_samples: {samples}, batch_size: 8, evaluation_rows: 32,
+       backend: eager}}
   fastrnns:
     - {{{rnn}}}
   torchbench:
-    - {{models: [mlp], mode: training, backend: inductor}}
+    - {{models: [mlp], mode: training, backend: {backend}}}
   transformers:
-    - {{model: bert, batch_size: 4, sequence_length: 64, candidate: aot_eager}}
+    - {{model: bert, batch_size: {rows}, sequence_length: {length}, candidate: aot_eager}}
 """
     return _unchanged(config)
 

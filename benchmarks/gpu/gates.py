@@ -38,12 +38,7 @@ class Request:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the gate, print its figures, and return 1 if it is wrong."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=[*REPOSITORIES])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--budget", type=float, default=0.0, help="seconds; 0 for no limit")
-    parser.add_argument("--repeat", type=int, default=0, help="the number of gates")
-    arguments = parser.parse_args(argv)
+    arguments = parse_arguments(argv)
     request = Request(
         name=arguments.name,
         folder=arguments.folder.absolute(),
@@ -57,6 +52,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     for line in describe(outcome, figure, every=True):
         _say(line)
     return int(not right or bool(outcome.failures()) or not outcome.rows)
+
+
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", choices=[*REPOSITORIES])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--budget", type=float, default=0.0, help="seconds; 0 for no limit")
+    parser.add_argument("--repeat", type=int, default=0, help="the number of gates")
+    return parser.parse_args(argv)
 
 
 def judge(name: str, outcome: GateOutcome) -> tuple[str, bool]:

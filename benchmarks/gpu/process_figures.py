@@ -27,10 +27,12 @@ class Resident:
 
     def work(self, kind: str, calls: int = CALLS) -> list[float]:
         """Return the seconds of each call."""
-        assert self._process.stdin, self._process.stdout  # noqa: S101 - pipes, see above
-        self._process.stdin.write(f"{kind} {REPEATS} {calls}\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline() if self._process.stdout else ""
+        questions, answers = self._process.stdin, self._process.stdout
+        assert questions is not None  # noqa: S101 - it is a pipe
+        assert answers is not None  # noqa: S101 - likewise
+        questions.write(f"{kind} {REPEATS} {calls}\n")
+        questions.flush()
+        answer = answers.readline()
         if not answer:
             message = f"a process on the GPU ended with {self._process.wait()}"
             raise RuntimeError(message)

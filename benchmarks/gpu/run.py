@@ -30,6 +30,7 @@ PACKING_S = 8
 ENDING_S = 10.0
 TIME_OVER = 124
 NOT_FOUND = 127
+TERMINATED = 143
 KEPT = ("output.txt", "watch.json", "gates.jsonl")
 KEPT_OF_OUT = ("comparison.json", "results.json", "report.md", "base/results.json")
 
@@ -58,6 +59,7 @@ class Run:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Set up, run the stages, print the summary."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # so that `_call` ends its stage
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seconds", type=int)
     parser.add_argument("stages", nargs="+", metavar="STAGE", help=", ".join(STAGES))
@@ -90,6 +92,8 @@ def run_stages(run: Run, names: Sequence[str]) -> int:
         line, code = _run_stage(run, name, STAGES[name])
         lines.append(line)
         wrong += code != 0
+        with (run.logs / "summary.txt").open("a", encoding="utf-8") as every:
+            every.write(f"{line}\n")
         (run.out / "summary.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
         pack(run)
     _say(f"\n=== summary, {run.elapsed_s} of {run.total_s} s ===")

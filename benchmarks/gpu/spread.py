@@ -39,13 +39,7 @@ Row = Mapping[str, Any]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure launch after launch, write each, and print the spread."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--launches", type=int, default=8)
-    parser.add_argument("--blocks", type=int, default=10)
-    parser.add_argument("--until", type=float, default=100.0, help="seconds for all launches")
-    parser.add_argument("--only", nargs="*", choices=WORK, default=WORK, metavar="KIND")
-    arguments = parser.parse_args(argv)
+    arguments = parse_arguments(argv)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     options = RunOptions(
         device=this_trial().device,
@@ -69,6 +63,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             kept.flush()
     _report(rows, time.monotonic() - begun)
     return int(not rows or any("failure" in row for row in rows))
+
+
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--launches", type=int, default=8)
+    parser.add_argument("--blocks", type=int, default=10)
+    parser.add_argument("--until", type=float, default=100.0, help="seconds for all launches")
+    parser.add_argument("--only", nargs="*", choices=WORK, default=WORK, metavar="KIND")
+    return parser.parse_args(argv)
 
 
 def _launch(options: RunOptions, only: Sequence[str], launch: int) -> Iterator[Row]:

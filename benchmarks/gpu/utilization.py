@@ -1,4 +1,4 @@
-"""Watch the GPU while a command runs: utilization, clocks, power, memory and processes.
+"""Watch the first GPU while a command runs: utilization, clocks, power, memory and processes.
 
 Run as ``python -m benchmarks.gpu.utilization FILE -- COMMAND``. FILE gets a look every 0.2 s, and
 their sums. The exit code is the command's.

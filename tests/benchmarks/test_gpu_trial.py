@@ -55,7 +55,7 @@ def test_the_first_process_needs_only_python(tmp_path):
 
 def test_every_package_has_its_version():
     wanted = [line for line in (FOLDER / "packages.txt").read_text().splitlines() if not line.startswith("#")]
-    pinned = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
     assert wanted == sorted(wanted)
     assert [name for name in wanted if name not in pinned] == []
     assert subprocess.run(["bash", "-n", FOLDER / "prepare.sh"], check=False).returncode == 0
@@ -99,10 +99,9 @@ def test_commands_of_stages_exist(name, simulated, tmp_path):
             assert make_parser().parse_args(words[2:]).command
         elif words[0] == "-m":
             assert words[1].rpartition(".")[2] in MODULES
-            if words[1].endswith(".figures"):
-                assert [section for section in words[5:] if section not in figures.SECTIONS] == []
-            elif words[1].endswith(".gates"):
-                assert words[2] in REPOSITORIES
+            module = {"figures": figures, "gates": gates, "spread": spread}.get(words[1].rpartition(".")[2])
+            if module:
+                assert module.parse_arguments(words[2:])
         elif step.python:
             tiers = words[1 : words.index("--")]
             spec = importlib.util.spec_from_file_location("gpu_tests", ROOT / words[0])
@@ -170,6 +169,25 @@ def test_steps_end_within_the_limit(codes, limit_s, expected, tmp_path):
     begun = time.monotonic()
     assert run.run_steps(make_run(tmp_path), steps, tmp_path / "log", limit_s) == expected
     assert time.monotonic() < begun + 30
+
+
+def test_a_terminated_call_ends_its_stage(tmp_path):
+    child = f"import os, pathlib, time; pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid())); time.sleep(60)"
+    code = (
+        "from benchmarks.gpu import run, stages\n"
+        f"step = stages.Step(words=('-c', {child!r}))\n"
+        "run.STAGES = {'env': stages.Stage(steps=lambda _: [step], limit_s=60, least_s=1)}\n"
+        "run.main(['90', 'env'])"
+    )
+    own = {"GPU_KIT_PYTHON": sys.executable, "GPU_KIT_WORK": str(tmp_path / "work"), "OUT": str(tmp_path / "out")}
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), **own}
+    with subprocess.Popen([sys.executable, "-c", code], env=environ, stdout=subprocess.DEVNULL) as running:
+        deadline = time.monotonic() + 30
+        while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        running.terminate()
+        assert running.wait(30) == run.TERMINATED
+    assert not Path("/proc", (tmp_path / "pid").read_text()).exists()
 
 
 def test_optional_steps_do_not_count(tmp_path):
