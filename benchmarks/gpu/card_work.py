@@ -10,7 +10,7 @@ from ci_bench.records.results import Case, Due
 from ci_bench.suites.contract import Stage, StageKind, Suite
 
 WORK = ("products", "copies", "tiny", "mlp_training", "convolution", "lstm")
-"""Bound by arithmetic, by memory, by the host; then a small training, a convolution, cuDNN's LSTM."""
+"""Bound by arithmetic, by memory, by the host; then a training, a convolution, cuDNN's LSTM."""
 
 
 class CardWork(Suite):

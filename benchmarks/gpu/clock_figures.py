@@ -49,7 +49,8 @@ def measure_fence(trial: Trial) -> Finding:
     pair_us = quantiles(behind)["p50"]
     last = {name: samples[-1][1] for name, samples in sampled.items()}
     summary = f"fence {fence_us:.1f} us; empty pair {pair_us} us; device us per call {last}"
-    return Finding(values=values | {f"{name} us": taken for name, taken in sampled.items()}, summary=summary)
+    values |= {f"{name} us": taken for name, taken in sampled.items()}
+    return Finding(values=values, summary=summary)
 
 
 def _time_nothing_behind(torch: Any, call: Call) -> float:

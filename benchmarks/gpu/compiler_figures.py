@@ -22,7 +22,8 @@ def measure_autotune(trial: Trial) -> Finding:
     modes = {"default": 1} if trial.simulated else MODES
     for mode, fresh in modes.items():
         with tempfile.TemporaryDirectory() as cache:
-            rows += [(mode, "one cache", _compile(trial, cache, mode)) for _ in range(CACHED_BUILDS)]
+            built = [_compile(trial, cache, mode) for _ in range(CACHED_BUILDS)]
+            rows += [(mode, "one cache", figures) for figures in built]
         for _ in range(fresh):
             if time.monotonic() < begun + LAST_START_S * trial.patience:
                 with tempfile.TemporaryDirectory() as cache:

@@ -167,7 +167,8 @@ def measure_clocks_by_arm(trial: Trial) -> Finding:
                 block.setdefault((side, place), []).append(reading)
         uneven += uneven_clocks(block) is not None
     values: dict[str, object] = {name: _clocks(readings) for name, readings in seen.items()}
-    values["half a second of products"] = [_clocks([turn(arms["products"], LONG_TURN_S)]) for _ in range(6)]
+    long_turns = [turn(arms["products"], LONG_TURN_S) for _ in range(6)]
+    values["half a second of products"] = [_clocks([reading]) for reading in long_turns]
     told = "; ".join(f"{name} {values[name]}" for name in arms)
     summary = f"{told}; {uneven} of {BLOCKS} blocks uneven"
     return Finding(values=values | {"uneven blocks": uneven}, summary=summary)

@@ -98,7 +98,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     torch_s = imports.get("torch", (None, ""))[0]
     words = "; ".join(wrong) or "nothing wrong"
     worker = server.get("worker", server)
-    _say(f"FIGURE: torch {_version('torch')} imported in {torch_s} s; forked worker: {worker}; {words}")
+    torch = f"torch {_version('torch')} imported in {torch_s} s"
+    _say(f"FIGURE: {torch}; forked worker: {worker}; {words}")
     return int(bool(wrong))
 
 
@@ -170,7 +171,14 @@ def _forking(kind: str, modules: Sequence[str]) -> Any:
     environ = {**os.environ, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"} if kind == "server" else None
     limit_s = LIMIT_S * this_trial().patience
     try:
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=limit_s, check=False)
+        done = subprocess.run(
+            command,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+            check=False,
+        )
         return json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
         _say(f"{kind}: no answer within {limit_s} s")

@@ -61,7 +61,7 @@ def _server(modules: Sequence[str]) -> dict[str, object]:
         "steps": steps,
         "end": seen,
         "touched": _has_touched_gpu(),
-        "initialized": torch.cuda.is_initialized(),  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        "initialized": torch.cuda.is_initialized(),  # type: ignore[no-untyped-call] # torch's own
         "worker": fork_worker(),
     }
 

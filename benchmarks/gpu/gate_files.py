@@ -3,17 +3,20 @@
 Gates that look for +3 % count changes of 1 %: by default a change counts from 2 %.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.gpu.measuring import Trial
 
 Files = Mapping[str, str]
+Kinds = Sequence[tuple[str, str]]
+"""The work of a chain of kernels, and head's change of it."""
 BERT_BASE = (
     "{hidden_size: 768, num_hidden_layers: 12, num_attention_heads: 12, intermediate_size: 3072, "
     "vocab_size: 30522, max_position_embeddings: 512}"
 )
 SMALL_RNN = "seq_length: 5, hidden_size: 16, input_size: 16, batch_size: 4"
+MIDDLE_RNN = "seq_length: 20, hidden_size: 128, input_size: 128, batch_size: 16"
 QUICK = "num_samples: 320, epochs: 1, evaluation_rows: 160"
 BASE_COUNTS = {"none": 40, "three": 33, "five": 20}
 HEAD_COUNTS = {"none": 40, "three": 34, "five": 21}
@@ -104,7 +107,7 @@ def unbiased(graph, inputs):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Repository:
-    """The files of the base commit, and those that head changes; without any, there is one commit."""
+    """The files of the base commit, and those that head changes; without them, one commit."""
 
     base: Files
     head: Files
@@ -112,22 +115,20 @@ class Repository:
 
 def smoke(trial: Trial, budget_s: float) -> Repository:
     """All four suites, small and unchanged, in one launch."""
-    rnn = "variants: [cudnn, jit], seq_length: 20, batch_size: 16, input_size: 128, hidden_size: 128"
-    rnn = f"variants: [aten], {SMALL_RNN}" if trial.simulated else rnn
+    rnn = f"[aten], {SMALL_RNN}" if trial.simulated else f"[cudnn, jit], {MIDDLE_RNN}"
     samples, rows, length = trial.size(80, 40), trial.size(4, 2), trial.size(64, 16)
     backend = "aot_eager" if trial.simulated else "inductor"
     config = f"""\
 schema_version: 1
-run:
-  {{{_run(trial, budget_s)}, sampling: fixed, launches: 1, blocks: 5, warmup_s: {trial.size(3, 1)},
-    stage_timeout_s: 90}}
+run: {{{_run(trial, budget_s)}, sampling: fixed, launches: 1, blocks: 5,
+  warmup_s: {trial.size(3, 1)}, stage_timeout_s: 90}}
 policy: {{severities: {{check_unknown: note}}}}
 suites:
   training_loss:
     - {{name: small, epochs: 1, num_samples: {samples}, batch_size: 8, evaluation_rows: 32,
        backend: eager}}
   fastrnns:
-    - {{{rnn}}}
+    - {{variants: {rnn}}}
   torchbench:
     - {{models: [mlp], mode: training, backend: {backend}}}
   transformers:
@@ -147,13 +148,15 @@ def real(trial: Trial, budget_s: float) -> Repository:
     backend = "eager" if trial.simulated else "inductor"
     config = f"""\
 schema_version: 1
-run: {{{_run(trial, budget_s)}, launches: 2, max_launches: 5, warmup_s: 3, compile_budget_s: 0, stage_timeout_s: 120}}
+run: {{{_run(trial, budget_s)}, launches: 2, max_launches: 5, warmup_s: 3,
+  compile_budget_s: 0, stage_timeout_s: 120}}
 policy: {{default_threshold: 1%}}
 suites:
   fastrnns:
     - {{variants: {rnn}}}
   transformers:
-    - {{model: {bert}, mode: training, batch_size: {rows}, sequence_length: {length}, precision: {precision}, candidate: none}}
+    - {{model: {bert}, mode: training, batch_size: {rows}, sequence_length: {length},
+       precision: {precision}, candidate: none}}
   torchbench:
     - {{models: [{model}], mode: training, backend: {backend}}}
 """
@@ -168,7 +171,8 @@ def tuned(trial: Trial, budget_s: float) -> Repository:
     model = "mlp" if trial.simulated else "encoder"
     config = f"""\
 schema_version: 1
-run: {{{_run(trial, budget_s)}, launches: 2, max_launches: 4, warmup_s: 3, compile_budget_s: 0, stage_timeout_s: 120}}
+run: {{{_run(trial, budget_s)}, launches: 2, max_launches: 4, warmup_s: 3,
+  compile_budget_s: 0, stage_timeout_s: 120}}
 suites:
   torchbench:
     - {{models: [{model}], mode: training, measure: performance, arms: {arms}}}
@@ -199,7 +203,7 @@ def quiet(trial: Trial, budget_s: float) -> Repository:
     return _chains(trial, budget_s, [("products", "none"), ("tiny", "none")], launches=5)
 
 
-def _chains(trial: Trial, budget_s: float, kinds: list[tuple[str, str]], *, launches: int) -> Repository:
+def _chains(trial: Trial, budget_s: float, kinds: Kinds, *, launches: int) -> Repository:
     cases = [{"kind": kind, "change": change} for kind, change in kinds]
     bench = BENCH.format(side=trial.size(2048, 256), cases=cases)
     config = _functions(trial, budget_s, launches)
@@ -232,13 +236,15 @@ def parity(trial: Trial, budget_s: float) -> Repository:
         every = [entry for entry in every if entry[1] == "fp32"]
         quick = QUICK.replace("320", "192")
     entries = "\n".join(
-        f"    - {{name: {name}, precision: {precision}, backend: '{backend}', {quick}}}" for name, precision, backend in every
+        f"    - {{name: {name}, precision: {precision}, backend: '{backend}',\n       {quick}}}"
+        for name, precision, backend in every
     )
     if trial.simulated:
         entries = entries.replace("inductor", "aot_eager")
     config = f"""\
 schema_version: 1
-run: {{{_run(trial, budget_s)}, sampling: fixed, launches: 1, blocks: 2, warmup_s: 1, compile_budget_s: 0, stage_timeout_s: 150}}
+run: {{{_run(trial, budget_s)}, sampling: fixed, launches: 1, blocks: 2, warmup_s: 1,
+  compile_budget_s: 0, stage_timeout_s: 150}}
 policy: {{severities: {{baseline_missing: note}}}}
 suites:
   training_loss:
@@ -262,7 +268,8 @@ REPOSITORIES: Mapping[str, Callable[[Trial, float], Repository]] = {
 def _functions(trial: Trial, budget_s: float, launches: int) -> str:
     return f"""\
 schema_version: 1
-run: {{{_run(trial, budget_s)}, blocks: 8, most_blocks: 20, warmup_s: 2, max_launches: {launches}, stage_timeout_s: 60}}
+run: {{{_run(trial, budget_s)}, blocks: 8, most_blocks: 20, warmup_s: 2,
+  max_launches: {launches}, stage_timeout_s: 60}}
 policy: {{default_threshold: 1%}}
 suites: {{functions: [{{path: bench.py}}]}}
 """

@@ -122,7 +122,7 @@ def describe(outcome: GateOutcome, figure: str, *, every: bool = False) -> Itera
     counted = ", ".join(f"{count} {name}" for name, count in verdicts.most_common())
     yield (
         f"FIGURE: {figure}; exit {outcome.code}; {outcome.seconds:.0f} s, "
-        f"{outcome.launches} launches, {spent.share or 'time spent unknown'}{_use(outcome.watched)}; "
+        f"{outcome.launches} launches, {spent.share or 'time unknown'}{_use(outcome.watched)}; "
         f"{counted}; {complaints.total()} failed checks, {disturbed.total()} disturbed blocks"
     )
 

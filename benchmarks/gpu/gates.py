@@ -82,7 +82,8 @@ def judge(name: str, outcome: GateOutcome) -> tuple[str, bool]:
 
 def _judge_parity(outcome: GateOutcome) -> tuple[str, bool]:
     """Count the backends that are judged right, and print the evidence of each."""
-    findings = {case.id: case.parity for case in outcome.comparison.cases} if outcome.comparison else {}
+    compared = outcome.comparison.cases if outcome.comparison else ()
+    findings = {case.id: case.parity for case in compared}
     cases = outcome.head.cases if outcome.head else ()
     right = 0
     for row in cases:
@@ -119,7 +120,8 @@ def repeat(request: Request, count: int) -> int:
     for case, counts in verdicts.items():
         _say(f"{case}: " + ", ".join(f"{number} {name}" for name, number in counts.most_common()))
     found = "; ".join(f"{_kind(case)} {counts['regressed']}" for case, counts in verdicts.items())
-    _say(f"FIGURE: {done} of {count} gates, {red} red; regressed: {found}; at most {took_s:.0f} s each")
+    counted = f"{done} of {count} gates, {red} red"
+    _say(f"FIGURE: {counted}; regressed: {found}; at most {took_s:.0f} s each")
     unchanged = request.name == "quiet"
     return int(not verdicts or (unchanged and red > 0))
 
@@ -130,10 +132,16 @@ def _kind(case: str) -> str:
 
 def _keep(request: Request, outcome: GateOutcome) -> None:
     """Append a line: the exit code, seconds, and each time's verdict and speedup."""
-    times = {f"{case} {pair.metric}": [str(pair.verdict), pair.speedup] for case, pair in outcome.times}
-    line = {"exit_code": outcome.code, "seconds": round(outcome.seconds, 1), "times": times}
-    line["failures"] = [*outcome.failures()]
-    line["launches"] = outcome.launches
+    line = {
+        "exit_code": outcome.code,
+        "seconds": round(outcome.seconds, 1),
+        "launches": outcome.launches,
+        "failures": [*outcome.failures()],
+        "times": [
+            {"case": case, "metric": pair.metric, "verdict": pair.verdict, "speedup": pair.speedup}
+            for case, pair in outcome.times
+        ],
+    }
     with (request.folder / "gates.jsonl").open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(line) + "\n")
 

@@ -66,7 +66,8 @@ def quantiles(values: Sequence[float], unit: float = MICROSECONDS) -> dict[str, 
     ordered = sorted(values)
     places = {"min": 0.0, "p50": 0.5, "p90": 0.9, "max": 1.0}
     last = len(ordered) - 1
-    return {name: round(ordered[min(last, int(place * len(ordered)))] * unit, 3) for name, place in places.items()}
+    found = {name: ordered[min(last, int(at * len(ordered)))] for name, at in places.items()}
+    return {name: round(value * unit, 3) for name, value in found.items()}
 
 
 def middle(values: Sequence[float]) -> float:

@@ -160,7 +160,14 @@ def run_steps(run: Run, steps: Sequence[Step], log: Path, limit_s: float) -> int
 def _call(words: Sequence[str], environ: Mapping[str, str], output: int, deadline: float) -> int:
     """Run a command until the deadline, and end all its processes."""
     try:
-        process = subprocess.Popen(words, cwd=ROOT, env=environ, stdout=output, stderr=output, start_new_session=True)
+        process = subprocess.Popen(
+            words,
+            cwd=ROOT,
+            env=environ,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
     except FileNotFoundError:
         return NOT_FOUND
     try:

@@ -27,7 +27,7 @@ from ci_bench.judge.times.noise import NORMAL_MAD
 from ci_bench.processes.environ import worker_environment
 from ci_bench.records.config import Config, RunOptions, Sampling
 from ci_bench.records.metrics import DEVICE_TIME, STEP_TIME
-from ci_bench.records.results import CaseResult, Environment, SideName, Status
+from ci_bench.records.results import Block, CaseResult, Environment, SideName, Status
 from ci_bench.runner import planning
 from ci_bench.runner.recording import record_run
 from ci_bench.runner.runner import Runner
@@ -86,7 +86,13 @@ def _launch(options: RunOptions, only: Sequence[str], launch: int) -> Iterator[R
     with tempfile.TemporaryDirectory() as top:
         scratch = Path(top) / "scratch"
         scratch.mkdir()
-        runner = Runner(options=options, scratch=scratch, observe=lambda _: None, seed=run.id, watch=_monitor)
+        runner = Runner(
+            options=options,
+            scratch=scratch,
+            observe=lambda _: None,
+            seed=run.id,
+            watch=_monitor,
+        )
         results = record_run(
             plan,
             run=run,
@@ -110,7 +116,7 @@ def _rows(row: CaseResult, side: SideName, launch: int) -> Iterator[Row]:
         reason = row.failure.reason if row.failure else str(row.status)
         sys.stdout.write(f"{row.case.id} on {side}: {row.status}: {reason}\n")
         yield {**of, "failure": reason}
-    machine = [{**block.facts, "doubt": block.doubt, "redone": list(block.redone)} for block in row.blocks]
+    machine = [{**block.facts, **_disturbances(block)} for block in row.blocks]
     for metric in row.metrics:
         for taken in metric.launches:
             yield {
@@ -124,6 +130,10 @@ def _rows(row: CaseResult, side: SideName, launch: int) -> Iterator[Row]:
                 "machine": machine,
                 "spent": [[spent.phase, spent.seconds] for spent in row.spent],
             }
+
+
+def _disturbances(block: Block) -> Row:
+    return {"doubt": block.doubt, "redone": list(block.redone)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,10 +164,11 @@ def _report(rows: Sequence[Row], seconds: float) -> None:
 def spreads(rows: Sequence[Row]) -> Iterator[Spread]:
     """Yield the spread of both times of each case, over launches with both sides."""
     for metric in (STEP_TIME.name, DEVICE_TIME.name):
-        taken = {(row["case"], row["launch"], row["side"]): row["values"] for row in rows if row.get("metric") == metric}
+        of_metric = [row for row in rows if row.get("metric") == metric]
+        taken = {(row["case"], row["launch"], row["side"]): row["values"] for row in of_metric}
         for case in dict.fromkeys(case for case, _, _ in taken):
             launches = sorted({launch for name, launch, _ in taken if name == case})
-            pairs = [(taken.get((case, launch, "base")), taken.get((case, launch, "head"))) for launch in launches]
+            pairs = [[taken.get((case, launch, side)) for side in SIDES] for launch in launches]
             both = [(base, head) for base, head in pairs if base and head]
             if both:
                 yield _spread(case, metric, both)

@@ -1,4 +1,4 @@
-"""The stages of a trial on a GPU host: their commands and limits. Needs only the standard library."""
+"""The stages of a trial on a GPU host, in commands and limits. Needs only the standard library."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ QUICK_SECTIONS = (
     "energy",
 )
 SLOW_SECTIONS = ("caches", "unchanged")
+MORE_FIGURES = ("clocks_by_arm", "ramp", "capture", "trainings", "optimizers", "graph_peaks")
 DESCRIBED = "CLOCK,POWER,PERFORMANCE,COMPUTE,MEMORY,TEMPERATURE"
 DOCTOR_S, GATE_END_S, FIGURES_END_S, SPREAD_END_S = 60, 25, 3, 10
 """Seconds at the end of a stage in which nothing new is started."""
@@ -137,14 +138,22 @@ STAGES: Mapping[str, Stage] = {
     "tuned": Stage(steps=_gate("tuned"), limit_s=240, least_s=90, forks=True),
     "autotune": Stage(steps=_figures("autotune"), limit_s=150, least_s=60),
     "more-figures": Stage(
-        steps=_figures("clocks_by_arm", "ramp", "capture", "trainings", "optimizers", "graph_peaks"),
+        steps=_figures(*MORE_FIGURES),
         limit_s=120,
         least_s=30,
     ),
     "unchanged": Stage(steps=_gate("unchanged"), limit_s=220, least_s=100, forks=True),
-    "gpu-check-slow": Stage(steps=_gpu_check("gpu-check-slow.json", SLOW_SECTIONS), limit_s=200, least_s=60),
+    "gpu-check-slow": Stage(
+        steps=_gpu_check("gpu-check-slow.json", SLOW_SECTIONS),
+        limit_s=200,
+        least_s=60,
+    ),
     "gates": Stage(steps=_tests("gates"), limit_s=300, least_s=90, forks=True),
-    "tests": Stage(steps=_tests("fastrnns", "transformers", on_card_only=True), limit_s=300, least_s=60),
+    "tests": Stage(
+        steps=_tests("fastrnns", "transformers", on_card_only=True),
+        limit_s=300,
+        least_s=60,
+    ),
     "unchanged-20": Stage(steps=_gate("quiet", repeat=20), limit_s=540, least_s=120, forks=True),
     "planted-10": Stage(steps=_gate("changes", repeat=10), limit_s=540, least_s=120, forks=True),
 }

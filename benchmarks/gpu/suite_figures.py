@@ -3,6 +3,7 @@
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,9 +55,9 @@ def measure_fastrnns(trial: Trial) -> Finding:
     torch = load_torch(trial)
     variants = ("aten",) if trial.simulated else VARIANTS
     values = {name: _variant(torch, trial, name) for name in variants}
-    summary = "; ".join(
-        f"{name} {figures['step ms']:.2f} ms {figures['bias']['step, many calls']:+.1%}" for name, figures in values.items()
-    )
+    biases = {name: found["bias"]["step, many calls"] for name, found in values.items()}
+    steps = [f"{name} {values[name]['step ms']:.2f} ms {biases[name]:+.1%}" for name in values]
+    summary = "; ".join(steps)
     return Finding(values=values, summary=summary)
 
 
@@ -78,9 +79,9 @@ def _variant(torch: Any, trial: Trial, name: str) -> dict[str, Any]:
     parts, steps = [], []
     with hold_garbage_collector():
         for place in range(trial.size(14, 4)):
-            turns = bool(place % 2)
-            parts.append(_both(lambda: clock.take(program, calls=1), plain.parts, turns))
-            steps.append(_both(lambda: clock.take(program, calls=calls), lambda: plain.step(calls), turns))
+            parts.append(_both(partial(clock.take, program, calls=1), plain.parts, place))
+            several = partial(clock.take, program, calls=calls)
+            steps.append(_both(several, partial(plain.step, calls), place))
     return _compared(parts, steps) | {"checks": _details(clock, program, name)}
 
 
@@ -119,16 +120,19 @@ class PlainRnn:
         return (time.perf_counter() - begun) / calls
 
 
-def _both(ours: Callable[[], Taken], plain: Callable[[], Any], turns: bool) -> tuple[Taken, Any]:  # noqa: FBT001 - the order
-    """Take a sample of both; `turns` says that ours is first."""
-    if turns:
+def _both(ours: Callable[[], Taken], plain: Callable[[], Any], place: int) -> tuple[Taken, Any]:
+    """Take a sample of both; at every other place, ours is first."""
+    if place % 2:
         taken = ours()
         return taken, plain()
     other = plain()
     return ours(), other
 
 
-def _compared(parts: Sequence[tuple[Taken, Seconds]], steps: Sequence[tuple[Taken, float]]) -> dict[str, Any]:
+def _compared(
+    parts: Sequence[tuple[Taken, Seconds]],
+    steps: Sequence[tuple[Taken, float]],
+) -> dict[str, Any]:
     """Return medians and biases (ours / plain - 1) of the parts and of whole steps."""
     figures: dict[str, Any] = {
         "bias": {"step, many calls": middle([ours.wall_s / plain - 1 for ours, plain in steps])},
@@ -138,7 +142,8 @@ def _compared(parts: Sequence[tuple[Taken, Seconds]], steps: Sequence[tuple[Take
         "parts": [(ours.parts_s, plain) for ours, plain in parts],
     }
     for place, part in enumerate(PARTS):
-        pairs = [(ours_s, plain[place]) for ours, plain in parts if (ours_s := ours.parts_s[place]) is not None]
+        both = [(ours.parts_s[place], plain[place]) for ours, plain in parts]
+        pairs = [(ours_s, plain_s) for ours_s, plain_s in both if ours_s is not None]
         if pairs:
             figures["bias"][part] = middle([ours / plain - 1 for ours, plain in pairs])
             figures[f"{part} ms"] = MILLISECONDS * middle([ours for ours, _ in pairs])
@@ -188,7 +193,7 @@ def measure_bert(trial: Trial) -> Finding:
         plain()
         ours()
     with hold_garbage_collector():
-        pairs = [_both(ours, plain, bool(place % 2)) for place in range(trial.size(16, 2))]
+        pairs = [_both(ours, plain, place) for place in range(trial.size(16, 2))]
     figures = _compared((), pairs) | {"peaks": peaks, "checks": _details(clock, program, "eager")}
     return Finding(values=figures, summary=_bert_summary(figures))
 
@@ -218,7 +223,12 @@ def _peaks(torch: Any, trial: Trial, program: Program) -> dict[str, float]:
     return peaks
 
 
-def _bert_loop(torch: Any, trial: Trial, fields: Mapping[str, int], shape: tuple[int, int]) -> Callable[[], None]:
+def _bert_loop(
+    torch: Any,
+    trial: Trial,
+    fields: Mapping[str, int],
+    shape: tuple[int, int],
+) -> Callable[[], None]:
     """Return a training step as a user would write it."""
     from transformers import BertConfig, BertForMaskedLM
 

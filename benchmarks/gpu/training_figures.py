@@ -15,7 +15,8 @@ VOCABULARY, WIDTH = 200, 256
 def measure_graph_peaks(trial: Trial) -> Finding:
     """Compare peaks with and without CUDA graphs, each built twice."""
     torch = load_torch(trial)
-    values = {f"{mode or 'eager'}, build {build}": _peaks(torch, trial, mode) for mode in MODES for build in range(2)}
+    builds = [(mode, build) for mode in MODES for build in range(2)]
+    values = {f"{mode}, build {build}": _peaks(torch, trial, mode) for mode, build in builds}
     peaks = [figures.get("peak_allocated", 0.0) / MEBIBYTE for figures in values.values()]
     eager, again, graphs, graphs_again = peaks
     apart = f"{abs(again - eager):.1f} and {abs(graphs_again - graphs):.1f} MiB"
@@ -66,7 +67,12 @@ def measure_optimizers(trial: Trial) -> Finding:
     return Finding(values=values, summary=summary)
 
 
-def _optimizer_step(torch: Any, trial: Trial, shapes: Sequence[tuple[int, ...]], options: Mapping[str, bool]) -> dict[str, float]:
+def _optimizer_step(
+    torch: Any,
+    trial: Trial,
+    shapes: Sequence[tuple[int, ...]],
+    options: Mapping[str, bool],
+) -> dict[str, float]:
     weights = [torch.nn.Parameter(torch.randn(shape, device=trial.device)) for shape in shapes]
     for weight in weights:
         weight.grad = torch.randn_like(weight)
@@ -88,7 +94,8 @@ def measure_trainings(trial: Trial) -> Finding:
     reference = _losses(torch, trial, 0, steps)
     again = [_apart(reference, _losses(torch, trial, 0, steps)) for _ in range(3)]
     shaken = [_apart(reference, _losses(torch, trial, seed, steps)) for seed in (1, 2, 3)]
-    last = f"repeated {max(one[-1] for one in again):.1e}, shaken {max(one[-1] for one in shaken):.1e}"
+    largest = [max(one[-1] for one in group) for group in (again, shaken)]
+    last = "repeated {:.1e}, shaken {:.1e}".format(*largest)
     summary = f"largest difference of losses after {steps} steps: {last}"
     return Finding(values={"repeated": again, "shaken": shaken}, summary=summary)
 
@@ -105,9 +112,12 @@ def _losses(torch: Any, trial: Trial, shake: int, steps: int) -> list[float]:
     """Return the losses of a small training; a seed other than 0 shakes its first weights."""
     torch.manual_seed(0)
     table = torch.nn.Embedding(VOCABULARY, WIDTH).to(trial.device)
-    network = torch.nn.Sequential(torch.nn.Linear(WIDTH, 2 * WIDTH), torch.nn.GELU(), torch.nn.Linear(2 * WIDTH, VOCABULARY)).to(
-        trial.device
+    layers = (
+        torch.nn.Linear(WIDTH, 2 * WIDTH),
+        torch.nn.GELU(),
+        torch.nn.Linear(2 * WIDTH, VOCABULARY),
     )
+    network = torch.nn.Sequential(*layers).to(trial.device)
     weights = [*table.parameters(), *network.parameters()]
     if shake:
         _shake(torch, weights, shake)
