@@ -7,7 +7,7 @@ from benchmarks.gpu.measuring import Finding, Trial, load_torch, quantiles, time
 from ci_bench.worker.memory import memory_of, watch
 
 MEBIBYTE = 2**20
-MODES = (None, "reduce-overhead")
+MODES = {"eager": None, "graphs": "reduce-overhead"}
 TRAINING_STEPS = 50
 VOCABULARY, WIDTH = 200, 256
 
@@ -15,8 +15,8 @@ VOCABULARY, WIDTH = 200, 256
 def measure_graph_peaks(trial: Trial) -> Finding:
     """Compare peaks with and without CUDA graphs, each built twice."""
     torch = load_torch(trial)
-    builds = [(mode, build) for mode in MODES for build in range(2)]
-    values = {f"{mode}, build {build}": _peaks(torch, trial, mode) for mode, build in builds}
+    builds = [(name, build) for name in MODES for build in range(2)]
+    values = {f"{name}, build {build}": _peaks(torch, trial, MODES[name]) for name, build in builds}
     peaks = [figures.get("peak_allocated", 0.0) / MEBIBYTE for figures in values.values()]
     eager, again, graphs, graphs_again = peaks
     apart = f"{abs(again - eager):.1f} and {abs(graphs_again - graphs):.1f} MiB"
