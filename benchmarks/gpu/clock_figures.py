@@ -61,7 +61,7 @@ def _time_nothing_behind(torch: Any, call: Call) -> float:
 def _flushes(torch: Any, trial: Trial, call: Call) -> dict[str, object]:
     l2_bytes = int(torch.cuda.get_device_properties(trial.device).L2_cache_size)
     found: dict[str, object] = {"l2_bytes": l2_bytes}
-    for size in (2 * l2_bytes, FLUSHED_BYTES):
+    for size in (2 * l2_bytes, trial.size(FLUSHED_BYTES, 4 * l2_bytes)):
         held, spans = torch.empty(size, dtype=torch.uint8, device=trial.device), []
         for _ in range(30):
             call()
