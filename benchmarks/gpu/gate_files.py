@@ -125,8 +125,8 @@ run: {{{_run(trial, budget_s)}, sampling: fixed, launches: 1, blocks: 5,
 policy: {{severities: {{check_unknown: note}}}}
 suites:
   training_loss:
-    - {{name: small, epochs: 1, num_samples: {samples}, batch_size: {samples // 10}, evaluation_rows: 32,
-       backend: eager}}
+    - {{name: small, epochs: 1, num_samples: {samples}, batch_size: {samples // 10},
+       evaluation_rows: 32, backend: eager}}
   fastrnns:
     - {{variants: {rnn}}}
   torchbench:
