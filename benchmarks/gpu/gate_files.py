@@ -167,7 +167,7 @@ def tuned(trial: Trial, budget_s: float) -> Repository:
     """One model, compiled in three ways by each side."""
     graphs = "{backend: inductor, mode: reduce-overhead}"
     tuned_arm = "{backend: inductor, mode: max-autotune-no-cudagraphs}"
-    arms = f"[inductor, {graphs}]" if trial.simulated else f"[inductor, {tuned_arm}, {graphs}]"
+    arms = "[inductor, aot_eager]" if trial.simulated else f"[inductor, {tuned_arm}, {graphs}]"
     model = "mlp" if trial.simulated else "encoder"
     config = f"""\
 schema_version: 1
