@@ -47,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     if arguments.repeat:
         return repeat(request, arguments.repeat)
+    shutil.rmtree(request.folder, ignore_errors=True)  # with the noise that an earlier gate learned
     outcome = run_gate(request)
     figure, right = judge(request.name, outcome)
     for line in describe(outcome, figure, every=True):
