@@ -6,13 +6,15 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import benchmarks.gpu
 import pytest
 from benchmarks.gpu import card_work, figures, gates, run, setting_up, spread, stages
 from benchmarks.gpu.gate_files import REPOSITORIES
-from benchmarks.gpu.gate_outcome import is_right
+from benchmarks.gpu.gate_outcome import GateOutcome, describe, is_right
 from benchmarks.gpu.measuring import Trial, quantiles, read_trial
 from benchmarks.gpu.reading import figure_of, marks_of, trouble_of
 from benchmarks.gpu.utilization import summarize
@@ -20,7 +22,8 @@ from benchmarks.gpu.utilization import summarize
 from ci_bench.command_line.flags import make_parser
 from ci_bench.configuration.config import load_config
 from ci_bench.diagnostics.gpu_check.sections import NAMES
-from ci_bench.records.comparison import Verdict
+from ci_bench.records.comparison import Pair, Verdict
+from ci_bench.records.results import Better, Unit
 from ci_bench.runner import planning
 
 ROOT = Path(__file__).parents[2]
@@ -277,6 +280,56 @@ def test_figures_in_words():
 )
 def test_right_verdicts_of_chains(case, verdict, right):
     assert is_right(case, verdict) is right
+
+
+def gate_with(verdicts, *, code=0):
+    """A gate whose times have these verdicts, by case."""
+    cases = [
+        SimpleNamespace(
+            id=case,
+            pairs=(
+                Pair(
+                    metric="step_time",
+                    arm="a",
+                    unit=Unit.SECONDS,
+                    better=Better.LOWER,
+                    verdict=verdict,
+                    reason="",
+                    threshold=0.01,
+                ),
+            ),
+        )
+        for case, verdict in verdicts.items()
+    ]
+    comparison = SimpleNamespace(cases=cases, judgement=SimpleNamespace(findings=()))
+    watched = {"busy_mean": 50.0, "idle_share": 0.25, "joules": None}
+    return GateOutcome(seconds=3.0, code=code, output="last", comparison=comparison, head=None, base=None, watched=watched)
+
+
+FOUND = {"chain[change=five]": Verdict.REGRESSED, "chain[change=none]": Verdict.UNCHANGED}
+MISSED = {"chain[change=five]": Verdict.INCONCLUSIVE, "chain[change=none]": Verdict.SUSPECTED}
+
+
+def test_gates_are_judged_by_their_changes():
+    assert gates.judge("planted", gate_with(FOUND, code=1)) == ("2 of 2 verdicts right", True)
+    assert gates.judge("planted", gate_with(MISSED)) == ("0 of 2 verdicts right", False)
+    assert gates.judge("planted", gate_with({}))[1] is False
+    assert gates.judge("quiet", gate_with(MISSED))[1] is False
+    assert gates.judge("real", gate_with(FOUND))[1] is False
+    *_, last = describe(gate_with(FOUND, code=1), "x", every=True)
+    assert "FIGURE: x; exit 1; 3 s" in last
+    assert "GPU busy 50 %, idle in 25% of looks, 0 J; 1 regressed, 1 unchanged" in last
+
+
+def test_repeated_gates_are_tallied(tmp_path, monkeypatch, capsys):
+    outcomes = iter([gate_with(FOUND, code=1), gate_with(MISSED)])
+    monkeypatch.setattr(gates, "run_gate", lambda _: next(outcomes))
+    request = gates.Request(name="changes", folder=tmp_path, budget_s=0.0, trial=Trial())
+    assert gates.repeat(request, 2) == 0
+    assert "FIGURE: 2 of 2 gates, 2 red; regressed: change=five 1; change=none 0" in capsys.readouterr().out
+    assert len((tmp_path / "gates.jsonl").read_text().splitlines()) == 2
+    monkeypatch.setattr(gates, "run_gate", lambda _: gate_with(MISSED))
+    assert gates.repeat(replace(request, name="quiet"), 1) == 1
 
 
 def test_the_spread_between_launches():
