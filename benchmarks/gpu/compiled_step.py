@@ -16,7 +16,6 @@ from benchmarks.gpu.measuring import MILLISECONDS, Call, load_torch, this_trial,
 
 MEASURED = frozenset({"time_taken_ms", "triton_cache_hash"})
 """Fields of a chosen configuration that differ each time."""
-STEPS = 20
 
 
 def main() -> int:
@@ -35,14 +34,14 @@ def main() -> int:
         model.zero_grad()
         run(x).sum().backward()
 
-    figures = _time(torch, step) | _kernels()
+    figures = _time(torch, step, calls=trial.size(20, 2), samples=trial.size(30, 3)) | _kernels()
     sys.stdout.write(json.dumps(figures) + "\n")
     return 0
 
 
-def _time(torch: Any, step: Call) -> dict[str, float]:
+def _time(torch: Any, step: Call, *, calls: int, samples: int) -> dict[str, float]:
     def steps() -> None:
-        for _ in range(STEPS):
+        for _ in range(calls):
             step()
 
     begun = time.perf_counter()
@@ -50,7 +49,7 @@ def _time(torch: Any, step: Call) -> dict[str, float]:
     torch.cuda.synchronize()
     first_s = time.perf_counter() - begun
     steps()
-    taken = [time_between(torch, steps) / STEPS for _ in range(30)]
+    taken = [time_between(torch, steps) / calls for _ in range(samples)]
     return {"ms": statistics.median(taken) * MILLISECONDS, "first s": first_s}
 
 
