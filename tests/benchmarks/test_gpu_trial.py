@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import benchmarks.gpu
 import pytest
 from benchmarks.gpu import card_work, figures, gates, run, setting_up, spread, stages
-from benchmarks.gpu.gate_files import REPOSITORIES
+from benchmarks.gpu.gate_files import REPOSITORIES, WRONG
 from benchmarks.gpu.gate_outcome import GateOutcome, describe, is_right
 from benchmarks.gpu.measuring import Trial, quantiles, read_trial
 from benchmarks.gpu.reading import figure_of, marks_of, trouble_of
@@ -350,6 +350,17 @@ def test_every_kind_of_work_has_a_step():
     assert tuple(PIECES) == card_work.WORK
     for piece in PIECES.values():
         piece("cpu", SMALL)()
+
+
+@pytest.mark.engine
+def test_wrong_backends_compute_something_else():
+    torch = pytest.importorskip("torch")
+    wrong = {}
+    exec(WRONG, wrong)  # noqa: S102 - as a worker imports it
+    model, x = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)), torch.ones(1, 2)
+    expected = model(x)
+    assert torch.allclose(torch.compile(model, backend=wrong["scaled"])(x), 1.01 * expected)
+    assert torch.allclose(torch.compile(model, backend=wrong["unbiased"])(x), expected - model[1].bias)
 
 
 @pytest.mark.engine
