@@ -34,8 +34,6 @@ FORKING_TORCH = "card_work_worker"
 TRIALS = {"card": Trial(), "simulated": Trial(simulated=True)}
 SIMULATED = (
     "env",
-    "contract",
-    "gpu-check",
     "clock",
     "smoke",
     "figures",
@@ -363,20 +361,33 @@ def test_wrong_backends_compute_something_else():
     assert torch.allclose(torch.compile(model, backend=wrong["unbiased"])(x), expected - model[1].bias)
 
 
+def run_stage(name, folder):
+    environ = {
+        "GPU_KIT_SIMULATED": "1",
+        "GPU_KIT_PATIENCE": "5",
+        "GPU_KIT_PYTHON": sys.executable,
+        "GPU_KIT_WORK": str(folder / "work"),
+        "OUT": str(folder / "out"),
+    }
+    command = [sys.executable, "-m", "benchmarks.gpu.run", "1200", name]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environ}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert (folder / "out" / "summary.txt").read_text().startswith(f"{name}: rc 0, ")
+
+
 @pytest.mark.engine
 @pytest.mark.slow
 @pytest.mark.timeout(1300)
 @pytest.mark.parametrize("name", SIMULATED)
 def test_stages_on_the_simulated_card(name, tmp_path):
     pytest.importorskip("torch")
-    environ = {
-        "GPU_KIT_SIMULATED": "1",
-        "GPU_KIT_PATIENCE": "5",
-        "GPU_KIT_PYTHON": sys.executable,
-        "GPU_KIT_WORK": str(tmp_path / "work"),
-        "OUT": str(tmp_path / "out"),
-    }
-    command = [sys.executable, "-m", "benchmarks.gpu.run", "1200", name]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environ}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-5000:]
-    assert (tmp_path / "out" / "summary.txt").read_text().startswith(f"{name}: rc 0, ")
+    run_stage(name, tmp_path)
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.parametrize("name", ["contract", "gpu-check"])
+def test_checks_on_the_simulated_card(name, tmp_path):
+    pytest.importorskip("torch")
+    run_stage(name, tmp_path)
