@@ -121,7 +121,7 @@ def smoke(trial: Trial, budget_s: float) -> Repository:
     config = f"""\
 schema_version: 1
 run: {{{_run(trial, budget_s)}, sampling: fixed, launches: 1, blocks: 5,
-  warmup_s: {trial.size(3, 1)}, stage_timeout_s: 90}}
+  warmup_s: {trial.size(3, 1)}, stage_timeout_s: {90 * trial.patience}}}
 policy: {{severities: {{check_unknown: note}}}}
 suites:
   training_loss:
@@ -149,7 +149,7 @@ def real(trial: Trial, budget_s: float) -> Repository:
     config = f"""\
 schema_version: 1
 run: {{{_run(trial, budget_s)}, launches: 2, max_launches: 5, warmup_s: 3,
-  compile_budget_s: 0, stage_timeout_s: 120}}
+  compile_budget_s: 0, stage_timeout_s: {120 * trial.patience}}}
 policy: {{default_threshold: 1%}}
 suites:
   fastrnns:
@@ -172,7 +172,7 @@ def tuned(trial: Trial, budget_s: float) -> Repository:
     config = f"""\
 schema_version: 1
 run: {{{_run(trial, budget_s)}, launches: 2, max_launches: 4, warmup_s: 3,
-  compile_budget_s: 0, stage_timeout_s: 120}}
+  compile_budget_s: 0, stage_timeout_s: {120 * trial.patience}}}
 suites:
   torchbench:
     - {{models: [{model}], mode: training, measure: performance, arms: {arms}}}
@@ -244,7 +244,7 @@ def parity(trial: Trial, budget_s: float) -> Repository:
     config = f"""\
 schema_version: 1
 run: {{{_run(trial, budget_s)}, sampling: fixed, launches: 1, blocks: 2, warmup_s: 1,
-  compile_budget_s: 0, stage_timeout_s: 150}}
+  compile_budget_s: 0, stage_timeout_s: {150 * trial.patience}}}
 policy: {{severities: {{baseline_missing: note}}}}
 suites:
   training_loss:
@@ -266,10 +266,12 @@ REPOSITORIES: Mapping[str, Callable[[Trial, float], Repository]] = {
 
 
 def _functions(trial: Trial, budget_s: float, launches: int) -> str:
+    short = "blocks: 5, most_blocks: 5, sample_s: 0.01"
+    samples = short if trial.simulated else "blocks: 8, most_blocks: 20"
     return f"""\
 schema_version: 1
-run: {{{_run(trial, budget_s)}, blocks: 8, most_blocks: 20, warmup_s: 2,
-  max_launches: {trial.size(launches, 2)}, stage_timeout_s: 60}}
+run: {{{_run(trial, budget_s)}, {samples}, warmup_s: 2,
+  max_launches: {trial.size(launches, 2)}, stage_timeout_s: {60 * trial.patience}}}
 policy: {{default_threshold: 1%}}
 suites: {{functions: [{{path: bench.py}}]}}
 """
