@@ -66,6 +66,7 @@ CONTENTS = {
         "Tools that suites replace": "docs/internals/predecessors",
         "Attacks": "docs/internals/attacks",
         "Measurements": "docs/internals/measurements",
+        "A trial on a GPU host": "docs/internals/gpu-trial",
         "Reliability": "docs/internals/reliability",
         "Guards": "docs/internals/guards",
         "Decisions": DECISIONS,

@@ -26,7 +26,14 @@ LAST_TEST_S = 60.0
 """How long before the limit no further test begins, in seconds."""
 MOST_BYTES = 32 << 30
 LOOK_S = 1.0
-NEEDED = {"pytest": "pytest", "pytest_timeout": "pytest-timeout", "torch": "torch"}
+NEEDED = {
+    "hypothesis": "hypothesis",
+    "pytest": "pytest",
+    "pytest_timeout": "pytest-timeout",
+    "torch": "torch",
+    "xdist": "pytest-xdist",
+}
+"""The packages that `tests/conftest.py` and `pyproject.toml` need, by module."""
 GATES, TRANSFORMERS = "tests/gpu/test_gates_cuda.py", "tests/gpu/test_transformers_cuda.py"
 FASTRNNS, TORCHBENCH = "tests/gpu/test_fastrnns_cuda.py", "tests/gpu/test_torchbench_cuda.py"
 COMMANDS = {"doctor": ("doctor", "--quick"), "gpu-check": ("doctor", "--gpu", "--device", "cuda:0")}
@@ -89,10 +96,9 @@ def command(tier: str, further: Sequence[str] = ()) -> list[str]:
     if tier in COMMANDS:
         return [sys.executable, "-m", "ci_bench.cli", *COMMANDS[tier], *further]
     place, expression = TIERS[tier]
-    workers = ["-n", "0"] if find_spec("xdist") else []
     limit = ["--session-timeout", f"{LIMIT_S - LAST_TEST_S:.0f}"]
     chosen = ["-k", expression] if expression else []
-    return [sys.executable, "-m", "pytest", *workers, *limit, "-p", "no:cacheprovider", place, *chosen, *further]
+    return [sys.executable, "-m", "pytest", "-n", "0", *limit, "-p", "no:cacheprovider", place, *chosen, *further]
 
 
 def run(call: Sequence[str], environ: Mapping[str, str], *, limit_s: float = LIMIT_S, most_bytes: float = MOST_BYTES) -> int:
