@@ -205,7 +205,7 @@ def quiet(trial: Trial, budget_s: float) -> Repository:
 
 def _chains(trial: Trial, budget_s: float, kinds: Kinds, *, launches: int) -> Repository:
     cases = [{"kind": kind, "change": change} for kind, change in kinds]
-    bench = BENCH.format(side=trial.size(2048, 256), cases=cases)
+    bench = BENCH.format(side=trial.size(2048, 64), cases=cases)
     config = _functions(trial, budget_s, launches)
     kernels = {"kernels.py": KERNELS.format(counts=BASE_COUNTS)}
     return Repository(
