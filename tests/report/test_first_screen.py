@@ -16,6 +16,7 @@ from ci_bench.command_line.flags import make_parser
 from ci_bench.records.comparison import RunVerdict
 from ci_bench.records.config import DEFAULT_SEVERITIES, Floor, Policy, Rule, Severity, SuitePolicy
 from ci_bench.report.cells import ICONS
+from ci_bench.report.changes import changes
 from ci_bench.report.markdown import render_comment
 from ci_bench.report.next_step import next_step
 from ci_bench.report.rows import labels
@@ -168,6 +169,19 @@ def test_a_headline_is_one_short_sentence(name):
     assert not re.search(r"[.?!] ", headline)
     clauses = [clause for part in headline.rstrip(".").split("; ") for clause in part.split(", ")]
     assert len(clauses) == len({*clauses}), "each fact once"
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_the_first_row_is_of_the_case_in_the_headline(name):
+    comparison = compared(name)
+    first = next(iter(changes(comparison)), None)
+    if comparison.judgement.verdict is RunVerdict.FAILED and first is not None and first.case is not None:
+        assert first.label in comparison.judgement.headline
+
+
+def test_the_rows_of_a_group_come_where_its_first_finding_does():
+    labelled = [row.label for row in changes(compared("grouped"))]
+    assert labelled == ["attention[dtype=fp32,length=2560]", "attention[dtype=fp32,length=2496]", "attention[dtype=bf16]"]
 
 
 def test_there_are_thirty_situations_of_all_three_verdicts():

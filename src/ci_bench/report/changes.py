@@ -5,7 +5,7 @@ Owns the choice of rows, the sentence on the rest, and what was ruled out under 
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ci_bench.records.comparison import (
@@ -52,6 +52,7 @@ _OPEN_WORDS = {Rule.INCONCLUSIVE: "undecided", Rule.POSSIBLE: "may be worse"}
 """Rules of a metric that was not decided, in the words of the headline."""
 _ENDINGS = frozenset({Rule.CASE_FAILED, Rule.CASE_SKIPPED, Rule.CASE_NOT_RUN, Rule.CASE_REMOVED})
 """Rules of how a case ended, which base's end explains."""
+_SIGNED = re.compile(r"^(\S+) (more|fewer)$")
 _CHECKS = frozenset({Rule.CHECK_FAILED, Rule.CHECK_UNKNOWN, Rule.CLOCK_DISAGREES, Rule.DISTURBED})
 
 
@@ -113,7 +114,7 @@ def changes(comparison: Comparison) -> tuple[Change, ...]:
     shown = [one for one in loud if one.severity is not Severity.NOTE or one.rule is Rule.ACCEPTED]
     shifts = [_of_shift(found, shift) for found in comparison.judgement.findings if (shift := _shift(found, comparison))]
     rows = [*shifts, *(_of_finding(one, cases[one.case or ""], short) for one in shown)]
-    worse = [_of_group(group, cases, short) for group in alike if group.worse]
+    worse = [(_on(group, comparison), _of_group(group, cases, short)) for group in alike if group.worse]
     better = [_of_group(group, cases, short) for group in alike if not group.worse]
     in_group = {(case, pair.metric, pair.arm) for group in alike for case, pair in group.pairs}
     undecided = [
@@ -129,9 +130,24 @@ def changes(comparison: Comparison) -> tuple[Change, ...]:
     ]
     better_pairs.sort(key=lambda item: item[1].speedup or math.inf, reverse=True)
     improved = [_of_pair(pair, case, short[case.id], mood=Mood.BETTER, word=str(pair.verdict)) for case, pair in better_pairs]
-    failing = [row for row in rows if row.mood is Mood.BAD]
+    failing = [((row.finding,) if row.finding else (), row) for row in rows if row.mood is Mood.BAD]
     warned = _alike([row for row in rows if row.mood is not Mood.BAD])
-    return tuple(_of_one_cause((*worse, *failing, *warned, *undecided, *better, *improved)))
+    bad = _in_order(comparison.judgement.findings, [*worse, *failing])
+    return tuple(_of_one_cause((*bad, *warned, *undecided, *better, *improved)))
+
+
+def _in_order(findings: Sequence[Finding], rows: Sequence[tuple[Collection[Finding], Change]]) -> list[Change]:
+    """Order rows by the first of their findings, so that the headline's case comes first."""
+    place = {finding: at for at, finding in reversed([*enumerate(findings)])}
+    last = len(place)
+    ranked = sorted(rows, key=lambda row: min((place.get(one, last) for one in row[0]), default=last))
+    return [row for _, row in ranked]
+
+
+def _on(group: Group, comparison: Comparison) -> list[Finding]:
+    """The findings on the cases of a group."""
+    within = {case for case, _ in group.pairs}
+    return [found for found in comparison.judgement.findings if found.case in within]
 
 
 def _of_one_cause(rows: Sequence[Change]) -> Iterator[Change]:
@@ -148,7 +164,7 @@ def _merged(rows: Sequence[Change]) -> Change:
     """The row of the count that stands for the others, which are named in it."""
     first, *others = sorted(rows, key=lambda row: COUNTS.index(row.pair.metric) if row.pair else 0)
     changed = (f"{row.subject} {_values(row)}" for row in others)
-    return replace(first, change=f"{first.change}; with {', '.join(changed)}")
+    return replace(first, change=f"{first.change} (also {', '.join(changed)})")
 
 
 def _alike(rows: Sequence[Change]) -> list[Change]:
@@ -174,9 +190,9 @@ def _of_disturbed(rows: Sequence[Change]) -> Change:
 
 
 def _values(row: Change) -> str:
-    """``0 → 3``; of a group ``3 more``."""
+    """``0 → 3``; of a group ``+3``."""
     if row.pair is not None and UNKNOWN in {row.base, row.head}:
-        return words.change(row.pair)
+        return _SIGNED.sub(lambda found: f"{'+' if found[2] == 'more' else '−'}{found[1]}", words.change(row.pair))
     return f"{row.base} → {row.head}"
 
 
@@ -338,7 +354,7 @@ def _numeric(rule: Rule, arm: str | None, case: CaseComparison) -> str:
     if last and last != first:
         parts.append(f"by {last} at the end")
     if scores and math.isfinite(max(scores)):
-        limit = "" if found.limit is None else f" (limit {found.limit:g})"
+        limit = "" if found.limit is None else f" (limit: {found.limit:g} times)"
         parts.append(f"up to {format_factor(max(scores))} times what rounding explains{limit}")
     return ", ".join(parts)
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from ci_bench.errors import ExitCode
 from ci_bench.records.comparison import BaselineMode, CaseComparison, Comparison, Finding, RunVerdict, Verdict
 from ci_bench.records.config import Rule, Severity
 from ci_bench.records.graph_breaks import first_break
@@ -18,11 +19,12 @@ from ci_bench.records.metrics import IMPORTED
 from ci_bench.records.results import Environment
 
 MEASURE_BASE = "Run ci-bench on the base branch with the same configuration and pass its results.json as --baseline."
-IN_TURNS = "Before you act, run with the setting baseline: paired, by which base and head take turns on one machine."
-SAME_PLACE = (
-    "Measure base and head on the same machine, then compare again. If the difference is what you want to measure, list its"
-    " fields in policy.compare_across, or give them as --across to ci-bench compare."
+IN_TURNS = (
+    "Measure base and head in turns on one machine (baseline: paired) before you act: the two moments may differ, not the code."
 )
+SAME_PLACE = "Measure base and head on the same machine with the same software, then compare again."
+ON_PURPOSE = "If they differ on purpose: ci-bench compare BASE HEAD {}, or list the fields in policy.compare_across."
+NO_FAILURE = "The gate does not fail on this."
 NEXT_TIME = "Nothing to do. Once these benchmarks are merged, the next pull request is compared with them."
 SET_UP = "Fix setup.commands or the build; the full log is in setup/ of the output folder."
 MORE_TIME = "Raise the budget (--budget, run.budget_s), or measure fewer cases (--filter)."
@@ -75,8 +77,13 @@ class NextStep:
 def next_step(comparison: Comparison) -> NextStep | None:
     """Choose by the obstacle to a comparison, then by the worst finding; `None` after a pass."""
     step = _step(comparison)
+    if step is None:
+        return None
     foreign = {case.suite for case in comparison.cases} == {IMPORTED}
-    return replace(step, text=_OF_FILES.get(step.text, step.text)) if step and foreign else step
+    text = _OF_FILES.get(step.text, step.text) if foreign else step.text
+    judgement = comparison.judgement
+    passes = judgement.verdict is RunVerdict.UNDECIDED and judgement.exit_code == ExitCode.OK
+    return replace(step, text=f"{text} {NO_FAILURE}" if passes and text != NEXT_TIME and not step.command else text)
 
 
 def _step(comparison: Comparison) -> NextStep | None:
@@ -129,7 +136,8 @@ def _in_the_way(comparison: Comparison, loud: Sequence[Finding]) -> str:
     if missing and (comparison.base is None or len(missing) == len(loud)):
         return MEASURE_BASE if comparison.base is None else NEXT_TIME
     if comparison.mismatches:
-        return SAME_PLACE
+        flags = " ".join(f"--across {found.field}" for found in comparison.mismatches)
+        return f"{SAME_PLACE} {ON_PURPOSE.format(flags)}"
     if loud and (text := _NOT_MEASURED.get((loud[0].rule, loud[0].case is None))):
         return text
     if loud and loud[0].rule in {Rule.POSSIBLE, Rule.UNDECIDED} and comparison.mode is not BaselineMode.PAIRED:

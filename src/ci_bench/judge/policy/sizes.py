@@ -39,6 +39,9 @@ def _of_parity(finding: ParityFinding) -> str:
     step = finding.step or ("" if finding.first_step is None else f"step {finding.first_step:,}")
     where = f" from {step}" if step else ""
     off = finding.apart_first if finding.difference is None else finding.difference
+    end = finding.apart_last if finding.difference is None and where else None
+    if end is not None and off is not None and abs(end) > abs(off) and abs(end) >= _LEAST_SHARE:
+        return f"off by {percent(abs(end))} at the end"
     if off is not None and abs(off) >= _LEAST_SHARE:
         return f"off by {percent(off)}{where}"
     if scores and finding.signal != "evaluation_loss" and math.isfinite(max(scores)):
