@@ -68,6 +68,8 @@ def test_changes(speedup, unit, better, text):
 
 def test_intervals_and_counts():
     assert interval_text(Interval(low=0.9, high=1.23456, level=0.95)) == "95 % interval 0.900 to 1.235"
+    assert interval_text(Interval(low=0.0, high=2.8e26, level=0.95)) == "95 % interval 0.000 to over 1,000,000"
+    assert percent(5.36e63) == "over 1,000,000 %"
     assert [count_of(number, noun) for number, noun in ((1, "case"), (2, "case"), (0, "launch"))] == [
         "1 case",
         "2 cases",

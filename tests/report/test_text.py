@@ -238,3 +238,9 @@ def test_links_are_seen_in_any_case(raw: str) -> None:
 @given(st.text("@#:/ghGHw.-0123456789abcdefxyz", max_size=12))
 def test_the_quick_look_for_links_misses_none(raw: str) -> None:
     assert text._may_link(raw) or not text._LINKED.search(raw)
+
+
+def test_a_share_beyond_a_million_per_cent_is_not_written_out():
+    assert text.percent(5.36e65) == "over 1,000,000 %"
+    assert text.percent(2.9e25, signed=True) == "over +1,000,000 %"
+    assert text.percent(45.2) == "4,520 %"

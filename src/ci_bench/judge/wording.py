@@ -10,11 +10,15 @@ from ci_bench.records.units import TIMES, UNITS, relative_change, worse_and_bett
 _MIB = 1024**2
 _WHOLE, _PLAIN = 1.0, 1e6
 _MINUTE_S, _HOUR_S = 60.0, 3600.0
+_MOST_SPEEDUP = 1_000_000
+"""The largest speedup that is written out."""
 
 
 def percent(share: float) -> str:
     """A share as text: 0.123 is ``12.3 %``."""
     value = 100 * abs(share)
+    if value > _MOST_SPEEDUP:
+        return f"over {_MOST_SPEEDUP:,} %"
     if value < _WHOLE:
         return f"{value:.2g} %"
     text = f"{value:.1f}".removesuffix(".0") if value < _PLAIN else f"{value:.3g}"
@@ -56,7 +60,8 @@ def change(speedup: float, unit: Unit, better: Better) -> str:
 
 def interval_text(interval: Interval) -> str:
     """An interval of a speedup with its level."""
-    return f"{_level(interval.level)} interval {interval.low:.3f} to {interval.high:.3f}"
+    high = f"{interval.high:.3f}" if interval.high < _MOST_SPEEDUP else f"over {_MOST_SPEEDUP:,}"
+    return f"{_level(interval.level)} interval {interval.low:.3f} to {high}"
 
 
 @lru_cache(maxsize=100)

@@ -231,7 +231,12 @@ def names_detectable(comparison: Comparison) -> bool:
     """Return whether `rest` names the detectable change: of cases that are unchanged, when all is decided."""
     counted = tally(comparison.cases)
     unchanged = comparison.base is not None and _without_a_row(comparison)[1] > 0
-    return unchanged and counted.resolution is not None and not counted.undecided
+    return unchanged and is_telling(counted.resolution) and not counted.undecided
+
+
+def is_telling(resolution: float | None) -> bool:
+    """Return whether a detectable change is worth its words: one beyond a doubling is none that a reader plans for."""
+    return resolution is not None and resolution <= 1
 
 
 def _without_a_row(comparison: Comparison) -> tuple[list[CaseComparison], int]:

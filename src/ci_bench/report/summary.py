@@ -11,7 +11,7 @@ from statistics import median
 from ci_bench.records.comparison import BaselineMode, Comparison, MeanSpeedup, Pair, Pairing, RunVerdict, Verdict, tally
 from ci_bench.records.config import Severity
 from ci_bench.records.units import TIMES
-from ci_bench.report.changes import names_detectable
+from ci_bench.report.changes import is_telling, names_detectable
 from ci_bench.report.rows import is_uncalibrated, labels, outcome_mood
 from ci_bench.report.text import percent
 from ci_bench.report.words import Mood, fine
@@ -55,7 +55,7 @@ def _decided(comparison: Comparison) -> list[str]:
     counted = tally(comparison.cases)
     if comparison.base is None or not counted.all:
         return []
-    untold = counted.resolution is not None and not names_detectable(comparison)
+    untold = is_telling(counted.resolution) and not names_detectable(comparison)
     found = f"; a slowdown of {fine(counted.resolution)} would typically have been detected" if untold else ""
     return [f"{counted.decided:,} of {counted.all:,} gating metric{'' if counted.all == 1 else 's'} decided{found}."]
 

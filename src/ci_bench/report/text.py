@@ -143,12 +143,17 @@ _FORMS: dict[Unit, Callable[[float | None], str]] = {
 }
 
 
+_MOST_SHARE = 1e4
+"""The largest share that is written out: beyond a million per cent its digits say nothing."""
+
+
 def percent(share: float | None, *, signed: bool = False) -> str:
     """A share (0.031 is ``3.1 %``): one decimal below ten per cent, none above."""
     if not _known(share):
         return UNKNOWN
-    size = f"{abs(share) * 100:.1f}"
+    size = f"{min(abs(share), _MOST_SHARE) * 100:.1f}"
     sign = "" if size == "0.0" else "−" if share < 0 else "+" if signed else ""
+    sign = f"over {sign}" if abs(share) > _MOST_SHARE else sign
     return f"{sign}{size} %" if len(size) == _BELOW_TEN else f"{sign}{float(size):,.0f} %"
 
 

@@ -206,6 +206,32 @@ def test_of_ranks_that_wait_for_each_other_the_one_that_works_longer_is_told() -
     assert "rank_0_cpu_s" not in training.facts(silent, training.step_times(silent))
 
 
+@pytest.mark.parametrize(
+    ("arrivals", "found"),
+    [
+        ([0.0, 1.0, 2.0, 3.0], [1.0, 1.0, 1.0]),
+        ([0.0, 2.0, 2.0, 3.0], [1.0, 1.0, 1.0]),
+        ([1.0, 1.0, 1.0, 4.0], [3.0]),
+        ([5.0, 5.0, 5.0, 5.0], []),
+    ],
+    ids=["one by one", "two in a pipe", "a late reader at first", "all at the end"],
+)
+def test_steps_that_arrive_together_share_their_time(arrivals, found) -> None:
+    """A whole run's duration is no step's: a scheduler decides how many lines a reader finds."""
+    ranks = read("".join(f"step {step} loss 2.0\n" for step in range(4)), {}).ranks
+    assert training.step_times(ranks, arrivals) == ((tuple(found),) if found else ())
+
+
+def test_ranks_whose_first_steps_arrive_together_keep_the_steps_that_all_have() -> None:
+    ranks = read(records(seconds=(1.0, 1.0), ranks=2), {}).ranks
+    untimed = tuple(tuple(replace(record, time_s=None, clock_s=None) for record in steps) for steps in ranks)
+    lines = 1 + max(record.line for steps in untimed for record in steps)
+    arrivals = [float(max(line, 2)) for line in range(lines)]
+    times = training.step_times(untimed, arrivals)
+    assert len({*map(len, times)}) == 1
+    assert training.timing(untimed, times, "command", launch=0, warmup_steps=0)
+
+
 def test_lines_of_standard_output_are_timed_as_they_come(tmp_path) -> None:
     slow = "import time\nfor step in range(12):\n    time.sleep(0.02)\n    print(f'step {step} loss 2.0')\n"
     entry = {"name": "lines", "command": ["python", "train.py"], "output": "stdout", "losses": {"rounding": []}}

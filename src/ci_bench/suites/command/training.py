@@ -8,6 +8,7 @@ unknown data. Imports no torch.
 """
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -127,7 +128,8 @@ def step_times(ranks: Ranks, stamps: Sequence[float] = ()) -> tuple[tuple[float,
     """Seconds of each step of each rank; empty if they are unknown.
 
     They come from the records' own durations, else from differences of their clock, else from the
-    arrival of each line (`stamps`). In the last case the first step has no start, and is left out.
+    arrival of each line (`stamps`). In the last case the first step has no start, and is left out;
+    steps that arrived together share the time since the arrival before them.
     """
     records = [record for steps in ranks for record in steps]
     if all(record.time_s is not None for record in records):
@@ -135,9 +137,19 @@ def step_times(ranks: Ranks, stamps: Sequence[float] = ()) -> tuple[tuple[float,
     if all(record.clock_s is not None for record in records):
         return tuple(_differences([record.clock_s or 0.0 for record in steps]) for steps in ranks)
     if stamps and max(record.line for record in records) < len(stamps):
-        found = tuple(_differences([stamps[record.line] for record in steps]) for steps in ranks)
-        return found if all(seconds > 0 for rank in found for seconds in rank) else ()  # a pipe may hold several steps
+        found = [_shared([stamps[record.line] for record in steps]) for steps in ranks]
+        common = min(map(len, found))
+        return tuple(times[len(times) - common :] for times in found) if common else ()
     return ()
+
+
+def _shared(arrivals: Sequence[float]) -> tuple[float, ...]:
+    """Seconds of each step after those that arrived first: a reader that is late finds several lines in a pipe."""
+    together = Counter(arrivals)
+    times: list[float] = []
+    for earlier, later in pairwise(together):
+        times += [(later - earlier) / together[later]] * together[later]
+    return tuple(times)
 
 
 def _differences(moments: Sequence[float]) -> tuple[float, ...]:
