@@ -23,7 +23,7 @@ from ci_bench.records.results import Better, Unit
         (0.999, "99.9 %"),
         (9999.99, "999999 %"),
         (1e4, "1e+06 %"),
-        (123456.0, "1.23e+07 %"),
+        (123456.0, "over 1,000,000 %"),
     ],
 )
 def test_shares(share, text):
