@@ -21,7 +21,7 @@ printf '%s\\n' "$*" >> "$CALLS/$(basename "$0")"
 if [ "$(basename "$0")" = ci-bench ] && [ "$1" = gate ] && [ "$MEASURES" = yes ]; then
   mkdir -p ci-bench-results && echo '{}' > ci-bench-results/comparison.json
 fi
-if [ "$(basename "$0")" = ci-bench ] && [ "$1" = report ]; then echo "the comment" > "${@: -1}"; fi
+if [ "$(basename "$0")" = ci-bench ] && [ "$1" = show ]; then echo "the comment" > "${@: -1}"; fi
 if [ "$(basename "$0")" = buildkite-agent ]; then cat >> "$CALLS/annotation"; fi
 if [ "$1" = gate ]; then exit "$CODE"; fi
 """
