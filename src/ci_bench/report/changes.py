@@ -137,7 +137,7 @@ def changes(comparison: Comparison) -> tuple[Change, ...]:
 
 
 def _in_order(findings: Sequence[Finding], rows: Sequence[tuple[Collection[Finding], Change]]) -> list[Change]:
-    """Order rows by the first of their findings, so that the headline's case comes first."""
+    """Order rows by the first of their findings: the headline's case comes first."""
     place = {finding: at for at, finding in reversed([*enumerate(findings)])}
     last = len(place)
     ranked = sorted(rows, key=lambda row: min((place.get(one, last) for one in row[0]), default=last))
@@ -235,7 +235,7 @@ def names_detectable(comparison: Comparison) -> bool:
 
 
 def is_telling(resolution: float | None) -> bool:
-    """Return whether a detectable change is worth its words: one beyond a doubling is none that a reader plans for."""
+    """Return whether a detectable change is worth naming: at most a doubling."""
     return resolution is not None and resolution <= 1
 
 
