@@ -15,6 +15,8 @@ INTRODUCTION = """# Commands
 Made from the command line's own help. All commands take `--help`, and `ci-bench --verbose COMMAND` logs what is done. Exit codes are in the
 [README](../README.md#exit-codes). Flags win over the configuration
 ([configuration.md](configuration.md)), and those that narrow or move what is measured are named in the comment.
+`eval "$(ci-bench --completion bash)"` in the start file of bash or zsh (`ci-bench --completion fish | source` in that of
+fish) completes commands and flags by Tab.
 """
 
 

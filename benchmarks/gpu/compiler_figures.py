@@ -1,14 +1,11 @@
 """Figures of the compiler: the same code compiled into fresh caches, and again from one cache."""
 
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from typing import Any
 
-from benchmarks.gpu.measuring import Finding, Trial
+from benchmarks.gpu.measuring import Finding, Trial, run_module
 
 MODES = {"default": 4, "max-autotune-no-cudagraphs": 2}
 """The number of fresh caches, by mode."""
@@ -41,19 +38,10 @@ def _brief(figures: dict[str, Any]) -> str:
 
 def _compile(trial: Trial, cache: str, mode: str) -> dict[str, Any]:
     environ = {
-        **os.environ,
         "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
         "TRITON_CACHE_DIR": f"{cache}/triton",
     }
-    command = [sys.executable, "-m", "benchmarks.gpu.compiled_step", mode]
-    done = subprocess.run(
-        command,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S * trial.patience,
-        check=False,
-    )
+    done = run_module(trial, "compiled_step", mode, limit_s=LIMIT_S, environ=environ)
     if done.returncode:
         return {"error": done.stderr[-400:]}
     figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

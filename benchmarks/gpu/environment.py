@@ -6,7 +6,6 @@ FILE makes the trial skip the stages that fork workers.
 """
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from benchmarks.gpu.measuring import this_trial
+from benchmarks.gpu.measuring import run_module, this_trial
 from ci_bench.runner.servers import preload_of
 from ci_bench.suites.registry import find_suite
 
@@ -167,21 +166,13 @@ def _version(name: str) -> str | None:
 
 def _forking(kind: str, modules: Sequence[str]) -> Any:
     """Run `benchmarks.gpu.forking`, as ci-bench starts the parents of workers."""
-    command = [sys.executable, "-m", "benchmarks.gpu.forking", kind, *modules]
-    environ = {**os.environ, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"} if kind == "server" else None
-    limit_s = LIMIT_S * this_trial().patience
+    environ = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"} if kind == "server" else {}
+    trial = this_trial()
     try:
-        done = subprocess.run(
-            command,
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=limit_s,
-            check=False,
-        )
+        done = run_module(trial, "forking", kind, *modules, limit_s=LIMIT_S, environ=environ)
         return json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
-        _say(f"{kind}: no answer within {limit_s} s")
+        _say(f"{kind}: no answer within {LIMIT_S * trial.patience} s")
     except (IndexError, ValueError):
         _say(f"{kind}: {done.stderr[-800:]}")
     return {}

@@ -2,9 +2,12 @@
 
 import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from ci_bench.records.results import Check
@@ -140,3 +143,21 @@ class CallProgram:
 def this_trial() -> Trial:
     """Return the trial of this process's environment."""
     return read_trial(os.environ)
+
+
+def run_module(
+    trial: Trial, name: str, *arguments: str, limit_s: float, environ: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.CompletedProcess[str]:
+    """Run a module of the trial in this Python, with more variables; its last line is its answer.
+
+    Raises:
+        TimeoutExpired: it took longer than the limit, times the trial's patience.
+    """
+    return subprocess.run(
+        [sys.executable, "-m", f"benchmarks.gpu.{name}", *arguments],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=limit_s * trial.patience,
+        check=False,
+    )

@@ -1,12 +1,11 @@
 """Figures of processes: handing the GPU over, and starting a worker."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
 
-from benchmarks.gpu.measuring import Finding, Trial, middle, quantiles
+from benchmarks.gpu.measuring import Finding, Trial, middle, quantiles, run_module
 
 ROUNDS, CALLS, REPEATS = 40, 6, 5
 START_LIMIT_S = 55
@@ -79,16 +78,8 @@ def _turn(first: Resident, second: Resident, kind: str) -> list[float]:
 
 def measure_start(trial: Trial) -> Finding:
     """Time a worker from its fork to its first kernel, and its end."""
-    environ = {**os.environ, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-    command = [sys.executable, "-m", "benchmarks.gpu.worker_start"]
-    done = subprocess.run(
-        command,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=START_LIMIT_S * trial.patience,
-        check=False,
-    )
+    environ = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+    done = run_module(trial, "worker_start", limit_s=START_LIMIT_S, environ=environ)
     if done.returncode:
         return Finding(values={"error": done.stderr[-800:]}, summary="failed", failed=True)
     rows = json.loads(done.stdout.splitlines()[-1])

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import fake_github
 import pytest
@@ -199,6 +200,41 @@ def test_the_issue_is_opened_updated_and_closed(run, store, tmp_path, github):
     run("add", *(results(tmp_path / "runs", number) for number in range(40, 46)))
     code, _, err = run("check", "--issue")
     assert (code, issue["state"]) == (0, "closed")
+
+
+def test_the_issue_of_a_branch_with_any_name_is_found_again(run, tmp_path, github):
+    """A branch's name may have what a marker cannot."""
+    git(tmp_path, "init")
+    git(tmp_path, "commit", "--allow-empty", "-m", "start")
+    paths = [results(tmp_path / "runs", number, 1.1 if number >= 34 else 1.0) for number in range(40)]
+    assert run("add", *paths, "--branch", "ci-bench/trend")[0] == 0
+    for _ in range(2):
+        code, _, err = run("check", "--issue", "--branch", "ci-bench/trend")
+        assert code == 1, err
+    assert len(github.state.issues) == 1
+
+
+@pytest.mark.parametrize("folder", [".", "kept/trend", "kept of h100", "k" * 100, "-kept", "grün"])
+def test_the_issue_of_a_store_in_any_folder_is_found_again(run, store, tmp_path, github, folder):
+    shutil.copytree(store, tmp_path / folder, dirs_exist_ok=True)
+    for _ in range(2):
+        code, _, err = run("check", "--issue", f"--store={folder}")
+        assert code == 1, err
+    assert len(github.state.issues) == 1
+
+
+def test_two_stores_have_an_issue_each(run, store, tmp_path, github):
+    shutil.copytree(store, tmp_path / "kept" / store.name)
+    assert [run("check", "--issue", *place)[0] for place in ([], ["-s", f"kept/{store.name}"])] == [1, 1]
+    assert len(github.state.issues) == 2
+
+
+def test_the_issue_of_an_app_is_found_by_its_login(run, store, github, monkeypatch):
+    github.tokens["ghs_app"] = ("gate[bot]", fake_github.WRITES)
+    monkeypatch.setenv("GITHUB_TOKEN", "ghs_app")
+    for _ in range(2):
+        assert run("check", "--issue", "--comment-author", "gate[bot]")[0] == 1
+    assert len(github.state.issues) == 1
 
 
 def test_a_verdict_wins_over_what_github_has_against_it(run, store, github, monkeypatch):

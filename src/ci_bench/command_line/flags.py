@@ -334,7 +334,7 @@ def _answer_request(parser: argparse.ArgumentParser) -> None:
 
 
 def _comment_author(parser: argparse.ArgumentParser) -> None:
-    login = "login that posts ci-bench's comments"
+    login = "login that posts ci-bench's comments and issues"
     parser.add_argument("--comment-author", default="github-actions[bot]", metavar="LOGIN", help=login)
 
 
@@ -372,8 +372,7 @@ def _mark(parser: argparse.ArgumentParser) -> None:
 
 
 def _workflow(parser: argparse.ArgumentParser) -> None:
-    folder = "folder for the documents"
-    parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help=folder)
+    _output(parser, "folder for the documents")
 
 
 def _doctor(parser: argparse.ArgumentParser) -> None:
@@ -416,6 +415,7 @@ def _history(parser: argparse.ArgumentParser) -> None:
     check.add_argument("--confirm", action="store_true", help=confirms)
     issue = "on GitHub: open or update one issue, and close it once all is well"
     check.add_argument("--issue", action="store_true", help=issue)
+    _comment_author(check)
     check.add_argument("--page-url", metavar="URL", help="URL of the trend page, for the issue")
     _measuring_as_gate(check)
     page = actions.add("page", "write the trend page: one HTML file")
@@ -464,11 +464,9 @@ def _least(parser: argparse.ArgumentParser) -> None:
 
 
 def _measuring_as_gate(parser: argparse.ArgumentParser) -> None:
-    output = Path("ci-bench-results") / "commits"
-    parser.add_argument("-o", "--output", type=Path, default=output, metavar="DIR", help="folder for the documents")
-    parser.add_argument("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N (wins over the configuration)")
-    noise = "folder of calibrations (default: $CI_BENCH_NOISE, else ~/.local/state/ci-bench/noise)"
-    parser.add_argument("--noise", type=Path, metavar="DIR", help=noise)
+    _output(parser, "folder for the documents", DEFAULT_OUTPUT / "commits")
+    _device(parser)
+    _noise(parser)
 
 
 GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
@@ -511,8 +509,8 @@ def _base(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base", metavar="REF", help=chosen)
 
 
-def _output(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help=what)
+def _output(parser: argparse.ArgumentParser, what: str, default: Path = DEFAULT_OUTPUT) -> None:
+    parser.add_argument("-o", "--output", type=Path, default=default, metavar="DIR", help=what)
 
 
 def _device(parser: argparse.ArgumentParser) -> None:
@@ -527,7 +525,7 @@ def _noise(parser: argparse.ArgumentParser) -> None:
 def _measuring(parser: argparse.ArgumentParser, output: Path = DEFAULT_OUTPUT) -> None:
     _config(parser)
     _filter(parser)
-    parser.add_argument("-o", "--output", type=Path, default=output, metavar="DIR", help="folder for the documents")
+    _output(parser, "folder for the documents", output)
     _device(parser)
     parser.add_argument("--launches", type=int, metavar="N", help="number of launches, each with fresh processes")
     budget = "time limit for measuring (5m, 90s, 300); work that would exceed it is not started"

@@ -83,7 +83,7 @@ class Fetching(Configured):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measuring(Configured):
-    """Settings of commands that measure or prepare: `run`, `gate`, `setup`, `calibrate`, `bisect`.
+    """Settings of commands that measure or prepare: `run`, `gate`, `setup`, `calibrate`, `history bisect`.
 
     `filter` holds parts of case ids. `output` takes the documents. If two commits are compared,
     `base` and `baseline` name the other one, `prepared` and `fetched` the folders that earlier
@@ -122,7 +122,7 @@ class Measuring(Configured):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Leasing(Measuring):
-    """Settings of `lease`, which a fleet starts.
+    """Settings of `fleet lease`, which a fleet starts.
 
     They name the run, the lease's number in it, and the attempt, as ``RUN/0/1``.
 
@@ -155,7 +155,7 @@ class Listing(Measuring):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bisecting(Measuring):
-    """Settings of `bisect`: two commits, the metric, and whether to try each merged commit."""
+    """Settings of `history bisect`: two commits, the metric, and whether to try each merged commit."""
 
     good: str
     bad: str
@@ -226,7 +226,7 @@ class Comparing(Configured):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Merging(Configured):
-    """Settings of `merge`: folders of runs, and the one for merged documents and the verdict."""
+    """Settings of `fleet merge`: folders of runs, and the one for merged documents and the verdict."""
 
     runs: tuple[Path, ...]
     output: Path
@@ -305,6 +305,7 @@ class TrendSettings(Measuring):
     least: float = 0.01
     confirm: bool = False
     issue: bool = False
+    comment_author: str = "github-actions[bot]"
     page_url: str | None = None
     export: Path | None = None
     file: Path | None = None

@@ -108,7 +108,7 @@ def _open(client: Client, alert: Alert) -> PublishOutcome:
     author = made.text("user", "login") or alert.author
     if author.casefold() != alert.author.casefold():
         logger.warning(
-            "this token writes as %s, not as %s; set the issue's author to it, or the next run opens another",
+            "this token writes as %s, not as %s; pass it as --comment-author, or the next run opens another",
             author,
             alert.author,
         )

@@ -7,6 +7,7 @@ leave one each, and the next run unites them. Only runs of this repository's own
 a fork's run can leave an artifact of any name.
 """
 
+import hashlib
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from ci_bench.github import workflow
 from ci_bench.github.archive import ArchiveLimits, Contents, UnsafeArchive
 from ci_bench.github.artifacts import Artifact, download, named
 from ci_bench.github.client import Client
+from ci_bench.github.comments import KEY
 from ci_bench.github.context import load_context, server_of
 from ci_bench.github.issues import PART, Alert, publish_alert
 from ci_bench.github.outcomes import attempt, exit_code
@@ -50,8 +52,6 @@ from ci_bench.records.units import TIMES
 from ci_bench.report.text import clean
 
 EXPORT = "history.json.gz"
-AUTHOR = "github-actions[bot]"
-"""The login of a workflow's token."""
 PATIENCE_S = 120.0
 """Total time to wait for GitHub (s)."""
 NEWEST = 10
@@ -205,16 +205,21 @@ def _tell_github(settings: TrendSettings, alarms: Sequence[Alarm], code: ExitCod
     """Bring the issue up to date; the verdict's own code wins over what GitHub has against it."""
     grave = [alarm for alarm in alarms if alarm.severity is not Severity.NOTE]
     alert = Alert(
-        key=settings.branch or settings.store.name,
+        key=_key(settings.branch or str(settings.store)),
         worse=bool(grave),
         title=issue_title(grave) if grave else "",
         text=issue_text(grave, page_url=settings.page_url, run_url=_workflow_url(settings.environ)),
-        author=AUTHOR,
+        author=settings.comment_author,
     )
     with Client(server_of(settings.environ), patience_s=PATIENCE_S) as client:
         outcome = attempt(PART, lambda: publish_alert(client, alert))
     tell(workflow.defused(f"{outcome.part}: {outcome.state}: {outcome.detail}"))
     return exit_code(code, [outcome], read_only=False)
+
+
+def _key(place: str) -> str:
+    """Identify a history by its branch or folder, in the letters that a marker may have."""
+    return place if KEY.fullmatch(place) else f"history-{hashlib.sha256(place.encode()).hexdigest()[:16]}"
 
 
 def page(settings: TrendSettings) -> int:
