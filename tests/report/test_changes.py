@@ -2,13 +2,15 @@
 
 from dataclasses import replace
 
-from endings import compared
+import pytest
+from endings import BUILDERS, compared, ending, judged
 
 from ci_bench.records.comparison import Verdict
-from ci_bench.records.config import Rule
+from ci_bench.records.config import Policy, Rule, Severity
 from ci_bench.records.graph_breaks import COUNTS
 from ci_bench.report.changes import changes
 from ci_bench.report.next_step import next_step
+from ci_bench.report.words import Mood
 
 
 def subjects(comparison):
@@ -43,3 +45,30 @@ def test_counts_that_improve_are_one_row():
 
 def test_other_metrics_keep_their_rows():
     assert len(subjects(compared("regressed"))) == 6
+
+
+def fails(row, comparison):
+    """Whether the finding of a row, or one on a case of its group, makes the gate fail."""
+    if row.finding is not None:
+        return row.finding.severity is Severity.FAIL
+    return row.word == "regressed" and any(one.severity is Severity.FAIL for one in comparison.judgement.findings)
+
+
+@pytest.mark.parametrize("severity", [None, Severity.WARN, Severity.NOTE])
+@pytest.mark.parametrize("name", BUILDERS)
+def test_a_cross_is_on_what_fails_the_gate_and_on_nothing_else(name, severity):
+    documents = ending(name)
+    comparison = documents.comparison
+    if severity is not None and documents.base is not None:
+        comparison = judged(documents.head, documents.base, policy=Policy(severities=dict.fromkeys(Rule, severity))).comparison
+    for row in changes(comparison):
+        assert (row.mood is Mood.BAD) == fails(row, comparison), row
+
+
+def test_a_group_that_warns_is_shown_as_a_warning():
+    documents = ending("grouped")
+    comparison = judged(documents.head, documents.base, policy=Policy(severities={Rule.REGRESSED: Severity.WARN})).comparison
+    rows = changes(comparison)
+    assert len(rows) == 3
+    assert {row.mood for row in rows} == {Mood.UNSURE}
+    assert any(row.case is None for row in rows)

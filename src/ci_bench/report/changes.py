@@ -114,8 +114,8 @@ def changes(comparison: Comparison) -> tuple[Change, ...]:
     shown = [one for one in loud if one.severity is not Severity.NOTE or one.rule is Rule.ACCEPTED]
     shifts = [_of_shift(found, shift) for found in comparison.judgement.findings if (shift := _shift(found, comparison))]
     rows = [*shifts, *(_of_finding(one, cases[one.case or ""], short) for one in shown)]
-    worse = [(_on(group, comparison), _of_group(group, cases, short)) for group in alike if group.worse]
-    better = [_of_group(group, cases, short) for group in alike if not group.worse]
+    worse, warned_together = _worse_groups(comparison, cases, short)
+    better = [_of_group(group, cases, short, mood=Mood.BETTER) for group in alike if not group.worse]
     in_group = {(case, pair.metric, pair.arm) for group in alike for case, pair in group.pairs}
     undecided = [
         _of_finding(one, cases[one.case or ""], short)
@@ -131,7 +131,7 @@ def changes(comparison: Comparison) -> tuple[Change, ...]:
     better_pairs.sort(key=lambda item: item[1].speedup or math.inf, reverse=True)
     improved = [_of_pair(pair, case, short[case.id], mood=Mood.BETTER, word=str(pair.verdict)) for case, pair in better_pairs]
     failing = [((row.finding,) if row.finding else (), row) for row in rows if row.mood is Mood.BAD]
-    warned = _alike([row for row in rows if row.mood is not Mood.BAD])
+    warned = [*warned_together, *_alike([row for row in rows if row.mood is not Mood.BAD])]
     bad = _in_order(comparison.judgement.findings, [*worse, *failing])
     return tuple(_of_one_cause((*bad, *warned, *undecided, *better, *improved)))
 
@@ -144,10 +144,21 @@ def _in_order(findings: Sequence[Finding], rows: Sequence[tuple[Collection[Findi
     return [row for _, row in ranked]
 
 
-def _on(group: Group, comparison: Comparison) -> list[Finding]:
-    """The findings on the cases of a group."""
-    within = {case for case, _ in group.pairs}
-    return [found for found in comparison.judgement.findings if found.case in within]
+def _worse_groups(
+    comparison: Comparison, cases: Mapping[str, CaseComparison], short: Mapping[str, str]
+) -> tuple[list[tuple[Collection[Finding], Change]], list[Change]]:
+    """Groups that got worse: those that fail the gate, each with the findings on its cases, and those that warn."""
+    failing: list[tuple[Collection[Finding], Change]] = []
+    warned = []
+    for group in groups(comparison):
+        within = {case for case, _ in group.pairs if group.worse}
+        found = [one for one in comparison.judgement.findings if one.case in within]
+        severities = {one.severity for one in found if one.rule in {Rule.REGRESSED, Rule.SUSPECTED}}
+        if Severity.FAIL in severities:
+            failing.append((found, _of_group(group, cases, short, mood=Mood.BAD)))
+        elif Severity.WARN in severities:
+            warned.append(_of_group(group, cases, short, mood=Mood.UNSURE))
+    return failing, warned
 
 
 def _of_one_cause(rows: Sequence[Change]) -> Iterator[Change]:
@@ -218,7 +229,7 @@ def rest(comparison: Comparison) -> str:
     if unchanged:
         word = "other case" if len(others) < len(comparison.cases) else "case"
         shifted = any(row.finding and row.finding.rule is Rule.COMMON_SHIFT for row in changes(comparison))
-        beyond = " beyond the common shift" if shifted else ""
+        beyond = " apart from this shift" if shifted else ""
         parts.append(f"{unchanged:,} {word}{'' if unchanged == 1 else 's'} unchanged{beyond}")
     parts += _outputs(comparison)
     text = f"{'; '.join(parts)}." if parts else ""
@@ -316,10 +327,10 @@ def _of_shift(finding: Finding, shift: CommonShift) -> Change:
     change = f"{relative_change(relative)} {'slower' if relative > 0 else 'faster'}"
     return Change(
         mood=Mood.BAD if finding.severity is Severity.FAIL else Mood.UNSURE,
-        word=finding.rule.replace("_", " "),
+        word="slower together" if relative > 0 else "faster together",
         case=None,
         label=shift.suite,
-        subject=f"{shift.metrics:,} timings together",
+        subject=f"all {shift.metrics:,} timings",
         arm="",
         base=UNKNOWN,
         head=UNKNOWN,
@@ -393,13 +404,13 @@ def _of_pair(pair: Pair, case: CaseComparison, label: str, *, mood: Mood, word: 
     )
 
 
-def _of_group(group: Group, cases: Mapping[str, CaseComparison], short: Mapping[str, str]) -> Change:
+def _of_group(group: Group, cases: Mapping[str, CaseComparison], short: Mapping[str, str], *, mood: Mood) -> Change:
     case, pair = group.pairs[0]
     name = short[case].partition("[")[0]
     place = first_break(cases[case], pair) if group.worse else ""
     conditions = ",".join(f"{name}={value}" for name, value in group.conditions)
     return Change(
-        mood=Mood.BAD if group.worse else Mood.BETTER,
+        mood=mood,
         word="regressed" if group.worse else "improved",
         case=None,
         label=f"{name}[{conditions}]" if conditions else name,
