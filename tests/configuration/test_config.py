@@ -140,7 +140,7 @@ def test_more_faults_than_anyone_reads_are_counted(tmp_path: Path) -> None:
 
 def test_the_built_in_configuration_is_the_defaults_but_for_one_thread_little_work_and_a_lenient_baseline() -> None:
     config = load_config(None)
-    assert config.run == RunOptions(threads=1, compile_budget_s=30.0, blocks=6, most_blocks=8)
+    assert config.run == RunOptions(threads=1, compile_budget_s=0.0, blocks=6, most_blocks=8, max_launches=6)
     model = {"factory": "ci_bench.suites.training_loss.small_model:Classifier"}
     small = {"backend": "aot_eager", "num_samples": 240, "max_length": 32, "epochs": 2}
     small |= {"model": model, "loss": "torch.nn.functional:cross_entropy"}

@@ -48,7 +48,7 @@ def test_each_side_is_measured_by_its_own_plan(tmp_path, monkeypatch, ci_bench):
     comparison = outcome(tmp_path / "out")
     assert code == 1, said
     failing = [found for found in comparison.judgement.findings if found.severity is Severity.FAIL]
-    gone = "`two[shape=32x32]` is gone: base has it, and head does not; is it now `zwei[shape=32x32]`?"
+    gone = "two[shape=32x32] is gone: base has it, and head does not; renamed to zwei[shape=32x32]?"
     assert [(found.rule, found.message) for found in failing if found.rule is not Rule.REGRESSED] == [(Rule.CASE_REMOVED, gone)]
     base, head = (documents.read_results(tmp_path / "out" / name) for name in ("base/results.json", "results.json"))
     assert (base.source.own_plan, head.source.own_plan) == (True, True)

@@ -268,7 +268,7 @@ def test_the_first_pull_request_shows_its_figures(play):
 def test_a_gone_benchmark_is_named(play):
     benchmark_gone(play)
     (check,) = play.state.checks.values()
-    assert "`b` is gone: base has it, and head does not" in check["output"]["title"]
+    assert "b is gone: base has it, and head does not" in check["output"]["title"]
 
 
 def test_a_declared_time_that_is_a_detail_passes_nothing(play):

@@ -66,7 +66,7 @@ class TestTheCommonShift:
         comparison = compare(run(FACTORS), shifted(1.4))
 
         assert [(f.rule, f.severity, f.case) for f in comparison.judgement.findings] == [(Rule.COMMON_SHIFT, Severity.FAIL, None)]
-        assert comparison.judgement.headline == ("Failed: s: 6 timings together 40 % slower.")
+        assert comparison.judgement.headline == ("Failed: suite s: all 6 timings 40 % slower.")
 
     def test_the_same_without_it_stays_clean(self):
         comparison = compare(run(FACTORS), shifted(1.0))

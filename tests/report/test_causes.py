@@ -35,7 +35,9 @@ def lines_of(comment, word):
 def test_the_first_screen_names_the_first_cause_and_what_was_ruled_out() -> None:
     lines = render_comment(replace(explained(), mode=BaselineMode.PAIRED)).partition("<details>")[0].splitlines()
     (line,) = [line for line in lines if "slower in" in line]
-    assert line.startswith("- `reviews[precision=fp32]`: slower in: `aten::copy_`, new (+5.50 ms a step, 81 % of the change) at ")
+    assert line.startswith(
+        "- `reviews[precision=fp32]`: slower in: `aten::copy_`, new (+5.50 ms a step, 81 % of the profiled change) at "
+    )
     assert line.endswith("not the machine (base and head took turns), not noise (0.41 % from launch to launch)")
 
 
@@ -52,9 +54,9 @@ def test_the_comment_names_the_first_three_under_the_first_finding_of_the_case()
     comment = render_comment(explained())
     (line,) = lines_of(comment, "slower in")
     assert line == (
-        "  - slower in: `aten::copy_`, new (+5.50 ms a step, 81 % of the change) at `model.py:42`; `triton_poi_fused_add_0` for "
-        "`triton_poi_fused_add_mul_0` (+1.20 ms a step, 18 % of the change) at `model.py:7`; `sleep`, new (+200 µs a step, "
-        "3.0 % of the change) at `train.py:9`; 1 more in the report. 92 % of the change attributed"
+        "  - slower in: `aten::copy_`, new (+5.50 ms a step, 81 % of the profiled change) at `model.py:42`; `triton_poi_fused_add_0` for "
+        "`triton_poi_fused_add_mul_0` (+1.20 ms a step, 18 % of the profiled change) at `model.py:7`; `sleep`, new (+200 µs a step, "
+        "3.0 % of the profiled change) at `train.py:9`; 1 more in the report. 92 % of the change attributed"
     )
     folded = comment.partition("Findings in full")[2]
     assert folded.index("regressed**") < folded.index("slower in") < folded.index("11.5 % more")
@@ -74,7 +76,7 @@ def test_what_is_slow_by_a_layout_says_whose_line_it_is() -> None:
         for case in value.cases
     )
     (line,) = lines_of(render_comment(replace(value, cases=laid_out)), "slower in")
-    assert "81 % of the change) at `model.py:42`, where the layout that they read is made; " in line
+    assert "81 % of the profiled change) at `model.py:42`, where the layout that they read is made; " in line
 
 
 def test_the_page_has_what_changed_of_generated_kernels_and_escapes_it() -> None:
@@ -102,7 +104,7 @@ def test_the_terminal_says_the_same() -> None:
     stream = io.StringIO()
     print_comparison(explained(), Console(file=stream, width=200))
     text = " ".join(stream.getvalue().split())
-    assert "slower in: aten::copy_, new (+5.50 ms a step, 81 % of the change) at model.py:42;" in text
+    assert "slower in: aten::copy_, new (+5.50 ms a step, 81 % of the profiled change) at model.py:42;" in text
 
 
 def test_what_was_not_judged_worse_is_blamed_for_nothing() -> None:

@@ -22,7 +22,7 @@ def test_one_graph_break_is_one_row():
     (row, group) = changes(compared("graph_breaks"))
     with_it = " (also frames left to eager 0 → 3, recompilations 0 → 1, captured graphs 1 → 11)"
     assert row.change == f"4 more, first at attend.py:566{with_it}"
-    assert group.change.startswith("4 more in all 3 cases, first at attend.py:566 (also frames left to eager +3,")
+    assert group.change.startswith("4 more in each of the 3 cases, first at attend.py:566 (also frames left to eager +3,")
 
 
 def test_all_findings_stay_in_the_document():

@@ -41,7 +41,7 @@ SIZED = {
     Rule.ACCURACY_BROKEN,
 }
 """The rules whose finding is a quantity."""
-SHOWN = {Rule.POSSIBLE: "may be worse"}
+SHOWN = {Rule.POSSIBLE: "may be worse", Rule.PARITY_UNDECIDED: "parity not shown"}
 """Rules that a row words in another way."""
 SIZE = re.compile(r"\d\s?%|\d times|\d graph breaks|(speedup|floor) .*\d")
 POLICY = Policy(suites={"floored": SuitePolicy(floors={Floor.SPEEDUP: 2.0})}, drift=0.05)
@@ -214,7 +214,7 @@ def test_a_comment_that_is_too_large_is_noticed():
 def test_the_next_step_of_open_metrics_is_the_number_of_launches_that_decides_them():
     value = compared("undecided")
     launches = max(pair.needed for case in value.cases for pair in case.pairs if pair.needed is not None)
-    assert f"Allow {math.ceil(launches)} launches (run.max_launches" in next_step(value).text
+    assert f"Raise run.max_launches to {math.ceil(launches)} (run.launches" in next_step(value).text
 
     hopeless = tuple(replace(case, pairs=tuple(replace(pair, needed=None) for pair in case.pairs)) for case in value.cases)
     assert "raise the threshold" in next_step(replace(value, cases=hopeless)).text
@@ -228,3 +228,12 @@ def test_the_next_step_names_the_load(load, words):
     value = compared("undecided")
     environment = replace(value.head.environment, identity={"cpu_cores": 2}, condition={"load_1min": load})
     assert words in next_step(replace(value, head=replace(value.head, environment=environment))).text
+
+
+def test_the_next_step_names_the_case_of_a_line_that_is_not_the_worst_one():
+    text = next_step(compared("explained")).text
+    assert text == "Look at model.py:42, then reproduce reviews[precision=fp32], which it explains:"
+
+
+def test_a_verdict_without_a_comparison_says_that_the_gate_fails():
+    assert next_step(compared("incomparable")).text.endswith("The gate fails until they are compared.")

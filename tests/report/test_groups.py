@@ -75,7 +75,10 @@ def test_twelve_of_five_hundred_that_share_two_parameters_are_named_by_them() ->
     assert (len(value.cases), len(PLANTED)) == (504, 12)
     (group,) = groups(value)
     assert (group.name, group.conditions) == ("functions/attention", (("dtype", "bf16"), ("head", "128")))
-    assert (group.extent, group.change) == ("all 12 cases", "up to 4.1 % slower in all 12 cases (median: 4.0 % slower)")
+    assert (group.extent, group.change) == (
+        "each of the 12 cases",
+        "up to 4.1 % slower in each of the 12 cases (median: 4.0 % slower)",
+    )
     assert covered(value, (group,)) == {*value.judgement.findings}
 
 
@@ -136,7 +139,7 @@ def test_suspected_changes_belong_to_a_group_and_are_counted() -> None:
         ]
         cases[place] = replace(cases[place], pairs=tuple(suspected))
     (group,) = groups(replace(value, cases=tuple(cases)))
-    assert group.extent == "all 12 cases (3 of them suspected)"
+    assert group.extent == "each of the 12 cases (3 of them suspected)"
 
 
 def test_with_several_arms_the_group_names_the_one_that_changed() -> None:
@@ -148,7 +151,7 @@ def test_with_several_arms_the_group_names_the_one_that_changed() -> None:
 def test_a_comment_says_the_group_in_one_line_and_folds_its_findings_and_keeps_all_others() -> None:
     other = fail(Rule.CHECK_FAILED, "agrees (mine): off by 3", ids()[0])
     text = render_comment(run([*PLANTED, 3], extra=(other,)))
-    line = "| ❌ regressed | `attention[dtype=bf16,head=128]` | step time | **up to 4.1 % slower in all 12 cases (median: 4.0 % slower)** |"
+    line = "| ❌ regressed | `attention[dtype=bf16,head=128]` | step time | **up to 4.1 % slower in each of the 12 cases (median: 4.0 % slower)** |"
     top, fold, folded = text.replace("\u00a0", " ").partition("<summary>Findings in full (14)")
     line = line.replace("step time |", "step time | – | – |") if line not in top else line
     assert (top.count(line), bool(fold)) == (1, True)
@@ -176,7 +179,7 @@ def test_the_page_and_the_terminal_say_the_same() -> None:
     console = Console(file=StringIO(), width=300)
     print_comparison(value, console)
     said = console.file.getvalue()
-    assert "attention[dtype=bf16,head=128]: step time up to 4.1 % slower in all 12 cases (median: 4.0 % slower)" in said
+    assert "attention[dtype=bf16,head=128]: step time up to 4.1 % slower in each of the 12 cases (median: 4.0 % slower)" in said
 
 
 def test_names_from_outside_are_escaped() -> None:

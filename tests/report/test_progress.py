@@ -1,4 +1,4 @@
-"""What is seen while it measures: how long, how far, whose code, and what is left by the run before or by the pace."""
+"""What is seen while it measures: how long, how far, whose code, and what is left."""
 
 import io
 from dataclasses import replace
@@ -47,10 +47,10 @@ def test_the_sides_are_told_apart(sides, said):
     assert line.endswith(said)
 
 
-def test_the_pace_tells_what_is_left_after_a_few_stages():
-    assert [line.partition("]")[0] for line in lines(10, 20, 30)][1:] == [
-        "[0:20, 2 of about 12",
-        "[0:30, 3 of about 12, about 1:30 left",
+def test_the_estimate_of_the_run_is_shown_where_no_earlier_run_is_known():
+    assert [line.partition("]")[0] for line in lines(10, 20, left_s=90.4)] == [
+        "[0:10, 1 of about 12, about 1:30 left",
+        "[0:20, 2 of about 12, about 1:30 left",
     ]
 
 

@@ -34,7 +34,7 @@ from ci_bench.report.words import Mood
         ({"verdict": Verdict.REGRESSED, "base": 0.100, "head": 0.103}, "3.0 % slower"),
         ({"verdict": Verdict.IMPROVED, "base": 0.100, "head": 0.098}, "2.0 % faster"),
         ({"verdict": Verdict.UNCHANGED, "base": 0.100, "head": 0.1004}, "+0.4 %"),
-        ({"verdict": Verdict.INCONCLUSIVE, "base": 0.100, "head": 0.097}, "−3.0 %"),
+        ({"verdict": Verdict.INCONCLUSIVE, "base": 0.100, "head": 0.097}, "3.0 % faster"),
         ({"verdict": Verdict.REGRESSED, "unit": Unit.BYTES, "base": 1e9, "head": 1.2e9}, "20 % more"),
         ({"verdict": Verdict.IMPROVED, "unit": Unit.BYTES, "base": 1e9, "head": 0.8e9}, "20 % less"),
         ({"verdict": Verdict.REGRESSED, "unit": Unit.COUNT, "base": 0, "head": 2, "speedup": None}, "2 more"),

@@ -17,6 +17,7 @@ from ci_bench.processes.resident import Ended
 from ci_bench.records.config import RunOptions
 from ci_bench.records.results import Phase, SideName, Spent
 from ci_bench.runner import stages
+from ci_bench.runner.outlook import Outlook
 from ci_bench.runner.turns import Checking, Round, Turns, plan_block
 from ci_bench.suites.contract import Evidence, Stage, StageKind
 
@@ -375,7 +376,7 @@ def test_what_checks_took_of_a_launch_decides_on_the_looks_of_the_next(monkeypat
         return SimpleNamespace(play=lambda _: replace(checked(60.0), calls=(1,)))
 
     monkeypatch.setattr(stages, "Turns", turns)
-    ours = stages.Stages(options=OPTIONS, observe=lambda _: None, runs=(), seed="")
+    ours = stages.Stages(options=OPTIONS, observe=lambda _: None, runs=(), seed="", outlook=Outlook(sides=2))
     (case,) = SUITE.plan({"name": "one", "arms": ["plain"]})
     job = stages.Job(suite=SUITE, case=case, stage=Stage(kind=StageKind.TIME, arms=("plain",)), launch=0)
     for _ in range(2):
@@ -649,7 +650,7 @@ def test_cores_are_offered_to_two_sides_of_one_process_each_on_the_host(monkeypa
     for run, name in zip(runs, (HEAD, BASE), strict=False):
         run.side.name = name
     watch = MagicMock(**{"near_cores.return_value": near})
-    ours = stages.Stages(options=OPTIONS, observe=lambda _: None, runs=(), seed="", watch=watch)
+    ours = stages.Stages(options=OPTIONS, observe=lambda _: None, runs=(), seed="", outlook=Outlook(sides=2), watch=watch)
     (case,) = SUITE.plan({"name": "one", "arms": ["plain"]})
     stage = Stage(kind=StageKind.TIME, arms=("plain",), processes=processes)
     ours.in_turns(stages.Job(suite=SUITE, case=case, stage=stage, launch=0), runs, MagicMock())

@@ -306,7 +306,7 @@ def _is_of_both(check: Check, other: CaseResult) -> bool:
 def _removed(base: CaseResult, pairs: tuple[Pair, ...], added: Sequence[Case]) -> CaseComparison:
     """A case that only base has; one of the cases that head has `added` may be its new name."""
     renamed = successor(base.case, added)
-    offer = f"; is it now {_short(renamed)}?" if renamed else ""
+    offer = f"; renamed to {_short(renamed)}?" if renamed else ""
     return CaseComparison(
         id=base.case.id,
         suite=base.case.suite,
@@ -324,8 +324,8 @@ def _removed(base: CaseResult, pairs: tuple[Pair, ...], added: Sequence[Case]) -
 
 
 def _short(case: Case) -> str:
-    """The case's id without its suite, or another tool's own name, in quotes."""
-    return f"`{(case.title if case.suite == IMPORTED else '') or case.id.partition('/')[2] or case.id}`"
+    """The case's id without its suite, or another tool's own name."""
+    return (case.title if case.suite == IMPORTED else "") or case.id.partition("/")[2] or case.id
 
 
 def _parity(result: CaseResult) -> tuple[ParityFinding, ...]:

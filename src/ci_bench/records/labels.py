@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from ci_bench.records.comparison import CaseComparison, Verdict
+from ci_bench.records.config import Rule
 
 WORST_FIRST = (
     Verdict.FAILED,
@@ -30,6 +31,9 @@ DOING = {
     "explain": "explaining",
 }
 """The activity of each of the engine's stages."""
+
+FAILING_WORDS: Mapping[Rule, str] = {Rule.PARITY_UNDECIDED: "parity not shown", Rule.CASE_FAILED: "not measured"}
+"""Rules that read otherwise where they fail the gate: "undecided" is what does not."""
 
 
 def worst_first(cases: Iterable[CaseComparison]) -> list[CaseComparison]:

@@ -420,8 +420,9 @@ class Progress:
 class Event:
     """Progress of a run: stage and case, finished stages, progress of this stage.
 
-    `sides` says whose code it is, if there are two. `ended` is the status a stage ended with,
-    `None` while it runs. Launches count from 0.
+    `sides` says whose code it is, if there are two. `left_s` estimates how long the run still takes,
+    `None` if that is unknown. `ended` is the status a stage ended with, `None` while it runs. Launches
+    count from 0.
     """
 
     case: str
@@ -432,6 +433,7 @@ class Event:
     done: int
     total: int
     sides: tuple[SideName, ...] = ()
+    left_s: float | None = None
     progress: Progress | None = None
     ended: str | None = None
 

@@ -21,6 +21,7 @@ from ci_bench.records.comparison import (
 )
 from ci_bench.records.config import UNANSWERED, Rule, Severity
 from ci_bench.records.graph_breaks import COUNTS, first_break
+from ci_bench.records.labels import FAILING_WORDS
 from ci_bench.records.outputs import Sameness, format_factor
 from ci_bench.records.results import Status
 from ci_bench.records.units import TIMES, relative_change
@@ -229,12 +230,12 @@ def rest(comparison: Comparison) -> str:
     if unchanged:
         word = "other case" if len(others) < len(comparison.cases) else "case"
         shifted = any(row.finding and row.finding.rule is Rule.COMMON_SHIFT for row in changes(comparison))
-        beyond = " apart from this shift" if shifted else ""
+        beyond = " apart from this change of all timings" if shifted else ""
         parts.append(f"{unchanged:,} {word}{'' if unchanged == 1 else 's'} unchanged{beyond}")
     parts += _outputs(comparison)
     text = f"{'; '.join(parts)}." if parts else ""
     if names_detectable(comparison):
-        text += f" A slowdown of {fine(tally(comparison.cases).resolution)} would typically have been detected."
+        text += f" Slowdowns below about {fine(tally(comparison.cases).resolution)} may go unnoticed."
     return f"{text[0].upper()}{text[1:]}" if text else ""
 
 
@@ -288,7 +289,7 @@ def _of_finding(finding: Finding, case: CaseComparison, short: Mapping[str, str]
     pair = pair_of(finding, case)
     if pair is not None and (pair.base or pair.head):
         word = _OPEN_WORDS.get(finding.rule, "") if not failing else ""
-        return _of_pair(pair, case, short[case.id], mood=mood, word=word or finding.rule.replace("_", " "), finding=finding)
+        return _of_pair(pair, case, short[case.id], mood=mood, word=word or _word(finding), finding=finding)
     subject, arm, text = _parted(finding, case)
     text = _numeric(finding.rule, arm or case.reference, case) or text
     signal = next((one for one in ("loss", "gradient norm") if subject == "loss" and text.startswith(f"{one} ")), None)
@@ -296,7 +297,7 @@ def _of_finding(finding: Finding, case: CaseComparison, short: Mapping[str, str]
         subject, text = signal, text.removeprefix(f"{signal} ")
     return Change(
         mood=mood,
-        word=finding.rule.replace("_", " "),
+        word=_word(finding),
         case=case,
         label=short[case.id],
         subject=subject,
@@ -306,6 +307,12 @@ def _of_finding(finding: Finding, case: CaseComparison, short: Mapping[str, str]
         change=text,
         finding=finding,
     )
+
+
+def _word(finding: Finding) -> str:
+    """The rule in words."""
+    failing = FAILING_WORDS.get(finding.rule) if finding.severity is Severity.FAIL else None
+    return failing or finding.rule.replace("_", " ")
 
 
 def _status(status: Status | None) -> str:
@@ -387,6 +394,8 @@ def _of_pair(pair: Pair, case: CaseComparison, label: str, *, mood: Mood, word: 
         change = pair.reason
     elif spread != UNKNOWN:
         change = f"{change} ({spread})"
+    elif pair.verdict is Verdict.INCONCLUSIVE:
+        change = f"{change} so far"
     if pair.verdict.worse and (place := first_break(case, pair)):
         change = f"{change}, first at {place}"
     return Change(

@@ -1,4 +1,4 @@
-"""Common parameters of changed cases: ``dtype=bf16, head=128: 4.0 % slower in all 12 cases``. Pure.
+"""Common parameters of changed cases: ``dtype=bf16, head=128: 4.0 % slower in each of the 12 cases``. Pure.
 
 Among the cases of one name, the sets considered are those that one value of a parameter, or two,
 single out. A set is a group if nearly all of its cases changed in the same direction, and if that
@@ -63,7 +63,7 @@ class Group:
 
     @property
     def change(self) -> str:
-        """The largest change and the median: ``up to 5.1 % slower in all 12 cases (median: 4.0 % slower)``."""
+        """The largest change and the median: ``up to 5.1 % slower in each of the 12 cases (median: 4.0 % slower)``."""
         usual = words.change(self.pairs[len(self.pairs) // 2][1])
         farthest = words.change(self.pairs[0][1])
         if farthest == usual:
@@ -72,10 +72,10 @@ class Group:
 
     @property
     def extent(self) -> str:
-        """In how many of the cases: ``all 12 cases``."""
+        """In how many of the cases: ``each of the 12 cases``."""
         number = len(self.pairs)
         suspected = sum(pair.verdict is Verdict.SUSPECTED for _, pair in self.pairs)
-        share = f"all {number:,} cases" if number == self.size else f"{number:,} of {self.size:,} cases"
+        share = f"each of the {number:,} cases" if number == self.size else f"{number:,} of {self.size:,} cases"
         return f"{share} ({suspected:,} of them suspected)" if suspected else share
 
 

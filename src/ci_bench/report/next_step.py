@@ -14,17 +14,19 @@ from ci_bench.errors import ExitCode
 from ci_bench.records.comparison import BaselineMode, CaseComparison, Comparison, Finding, RunVerdict, Verdict
 from ci_bench.records.config import Rule, Severity
 from ci_bench.records.graph_breaks import first_break
-from ci_bench.records.labels import worst_first
+from ci_bench.records.labels import labels, worst_first
 from ci_bench.records.metrics import IMPORTED
 from ci_bench.records.results import Environment
 
 MEASURE_BASE = "Run ci-bench on the base branch with the same configuration and pass its results.json as --baseline."
 IN_TURNS = (
-    "Measure base and head in turns on one machine (baseline: paired) before you act: the two moments may differ, not the code."
+    "Measure base and head in turns on one machine (baseline: paired) before you act: they were measured at different "
+    "times, and the machine may have changed."
 )
 SAME_PLACE = "Measure base and head on the same machine with the same software, then compare again."
 ON_PURPOSE = "If they differ on purpose: ci-bench compare BASE HEAD {}, or list the fields in policy.compare_across."
 NO_FAILURE = "The gate does not fail on this."
+FAILURE = "The gate fails until they are compared."
 NEXT_TIME = "Nothing to do. Once these benchmarks are merged, the next pull request is compared with them."
 SET_UP = "Fix setup.commands or the build; the full log is in setup/ of the output folder."
 MORE_TIME = "Raise the budget (--budget, run.budget_s), or measure fewer cases (--filter)."
@@ -83,7 +85,7 @@ def next_step(comparison: Comparison) -> NextStep | None:
     text = _OF_FILES.get(step.text, step.text) if foreign else step.text
     judgement = comparison.judgement
     passes = judgement.verdict is RunVerdict.UNDECIDED and judgement.exit_code == ExitCode.OK
-    return replace(step, text=f"{text} {NO_FAILURE}" if passes and text != NEXT_TIME and not step.command else text)
+    return replace(step, text=f"{NO_FAILURE} {text}" if passes and not step.command else text)
 
 
 def _step(comparison: Comparison) -> NextStep | None:
@@ -92,15 +94,27 @@ def _step(comparison: Comparison) -> NextStep | None:
         return None
     loud = [found for found in judgement.findings if found.severity is not Severity.NOTE]
     if in_the_way := _in_the_way(comparison, loud):
-        return NextStep(text=in_the_way)
+        return NextStep(text=f"{in_the_way} {FAILURE}" if comparison.mismatches and _fails(comparison) else in_the_way)
     told = any(found.case is not None and found.rule not in _OF_PLANS for found in loud[:1])
-    worst = _worst_reproducible(comparison) if told else None
-    if worst is not None and judgement.verdict is RunVerdict.FAILED:
-        place = _place(worst)
-        return NextStep(text=f"Look at {place}, then reproduce the case:" if place else _AGAIN, command=worst.reproduce or "")
+    failing = _reproducible(comparison) if told and _fails(comparison) else []
+    if failing:
+        return _reproduce(failing, labels(comparison.cases))
     if any(found.rule in {Rule.POSSIBLE, Rule.UNDECIDED} for found in loud):
         return NextStep(text=_more_launches(comparison))
     return next((NextStep(text=_BY_RULE[found.rule]) for found in loud if found.rule in _BY_RULE), NextStep(text=AGAIN))
+
+
+def _fails(comparison: Comparison) -> bool:
+    return comparison.judgement.verdict is RunVerdict.FAILED
+
+
+def _reproduce(failing: Sequence[CaseComparison], names: Mapping[str, str]) -> NextStep:
+    """Name the line to look at and the command of its case, else that of the first case."""
+    for case in failing:
+        if place := _place(case):
+            which = "the case" if case is failing[0] else f"{names[case.id]}, which it explains"
+            return NextStep(text=f"Look at {place}, then reproduce {which}:", command=case.reproduce or "")
+    return NextStep(text=_AGAIN, command=failing[0].reproduce or "")
 
 
 def _place(case: CaseComparison) -> str:
@@ -118,8 +132,8 @@ def _more_launches(comparison: Comparison) -> str:
     machine = f"the machine{_load(comparison.head.environment)}"
     if pairs and not needed:
         return STOP_OTHERS.replace("the machine", machine)
-    allow = f"Allow {math.ceil(max(needed)):,} launches" if needed else "Allow more launches"
-    return f"{allow} (run.max_launches, or run.launches if sampling is fixed), or stop other work on {machine}."
+    allow = f"run.max_launches to {math.ceil(max(needed)):,}" if needed else "run.max_launches"
+    return f"Raise {allow} (run.launches if sampling is fixed), or stop other work on {machine}."
 
 
 def _load(environment: Environment) -> str:
@@ -145,9 +159,9 @@ def _in_the_way(comparison: Comparison, loud: Sequence[Finding]) -> str:
     return ""
 
 
-def _worst_reproducible(comparison: Comparison) -> CaseComparison | None:
-    """The case of the first finding that has a command, else the worst case that has one."""
+def _reproducible(comparison: Comparison) -> list[CaseComparison]:
+    """The failing cases that have a command, in the order of the findings; without any the worst case that has one."""
     ranked = [case for case in worst_first(comparison.cases) if case.reproduce]
-    by_id = {case.id: case for case in reversed(ranked)}
-    named = (by_id[finding.case] for finding in comparison.judgement.findings if finding.case in by_id)
-    return next(chain(named, ranked), None)
+    by_id = {case.id: case for case in ranked}
+    failing = [found.case for found in comparison.judgement.findings if found.severity is Severity.FAIL]
+    return [by_id[case] for case in dict.fromkeys(failing) if case in by_id] or ranked[:1]

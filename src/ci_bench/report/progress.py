@@ -11,14 +11,12 @@ from typing import Self
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
 from rich.table import Column
 
 from ci_bench.records.labels import DOING
 from ci_bench.records.results import Event
 
-_LEAST_DONE = 3
-"""After this many stages their pace predicts the rest, if no earlier run does."""
 _MINUTE_S, _HOUR_S = 60, 3600
 
 
@@ -37,15 +35,13 @@ class ProgressDisplay:
             TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
             BarColumn(bar_width=12),
             TaskProgressColumn(),
-            TimeRemainingColumn(compact=True),
-            TextColumn("left"),
+            TextColumn("{task.fields[left]}"),
             console=console,
             transient=True,
             expand=True,
-            speed_estimate_period=600,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task("starting: importing torch", total=None)
+        self._task = self._bar.add_task("starting: importing torch", total=None, left="")
 
     def __enter__(self) -> Self:
         """Start drawing."""
@@ -64,22 +60,27 @@ class ProgressDisplay:
                 self._say(f"measuring: about {_span(self._usual_s)}, as the previous run took")
         if self._console.is_terminal:
             inside = event.progress.done / max(1, event.progress.total) if event.progress and event.ended is None else 0.0
-            self._bar.update(self._task, description=_describe(event), completed=event.done + inside, total=event.total)
+            done, said = event.done + inside, _describe(event)
+            self._bar.update(self._task, completed=done, total=event.total, description=said, left=self._left(event))
         if event.ended is not None and (event.ended != "ok" or not self._console.is_terminal):
             self._say(f"[{self._where(event)}] {event.case}: {_doing(event)}: {event.ended}")
 
     def _where(self, event: Event) -> str:
         """Return elapsed time, stages and time left: ``1:12, 7 of about 24, 3:20 left``.
 
-        The time left follows from the previous run, else from the pace so far.
+        The time left follows from the previous run, else from the stages so far.
         """
-        spent_s = 0.0 if self._began_s is None else self._clock() - self._began_s
-        left_s = None if self._usual_s is None else self._usual_s - spent_s
-        if left_s is None and event.done >= _LEAST_DONE:
-            left_s = spent_s / event.done * (event.total - event.done)
-        parts = [_span(spent_s), f"{event.done} of about {event.total}"]
-        parts += [f"about {_span(left_s)} left"] if left_s is not None and left_s > 0 and event.done < event.total else []
-        return ", ".join(parts)
+        parts = [_span(self._spent_s()), f"{event.done} of about {event.total}", self._left(event)]
+        return ", ".join(part for part in parts if part)
+
+    def _left(self, event: Event) -> str:
+        """``about 3:20 left``; empty if that is unknown, or if nothing is left."""
+        left_s = event.left_s if self._usual_s is None else self._usual_s - self._spent_s()
+        known = left_s is not None and left_s > 0 and event.done < event.total
+        return f"about {_span(left_s)} left" if known and left_s is not None else ""
+
+    def _spent_s(self) -> float:
+        return 0.0 if self._began_s is None else self._clock() - self._began_s
 
     def _say(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -48,7 +48,7 @@ def _edited(comparison: Comparison) -> list[str]:
 
 
 def _decided(comparison: Comparison) -> list[str]:
-    """``9 of 12 gating metrics decided; a slowdown of 2.2 % would typically have been detected.``; empty without any.
+    """``9 of 12 gating metrics decided; slowdowns below about 2.2 % may go unnoticed.``; empty without any.
 
     The detectable change is left out if `rest` has it.
     """
@@ -56,7 +56,7 @@ def _decided(comparison: Comparison) -> list[str]:
     if comparison.base is None or not counted.all:
         return []
     untold = is_telling(counted.resolution) and not names_detectable(comparison)
-    found = f"; a slowdown of {fine(counted.resolution)} would typically have been detected" if untold else ""
+    found = f"; slowdowns below about {fine(counted.resolution)} may go unnoticed" if untold else ""
     return [f"{counted.decided:,} of {counted.all:,} gating metric{'' if counted.all == 1 else 's'} decided{found}."]
 
 

@@ -125,13 +125,13 @@ def both_sides(pair: Pair) -> str:
 
 
 def change(pair: Pair) -> str:
-    """The change in words: ``8.2 % slower``. Words only where the verdict says that it changed, else ``+0.3 %``."""
+    """The change in words: ``8.2 % slower``; of an unchanged metric only the sign, ``+0.3 %``."""
     if pair.unit is Unit.COUNT and pair.base and pair.head:
         return _count_change(pair.head.figure - pair.base.figure)
     share = growth(pair)
     if share is None:
         return UNKNOWN
-    if not pair.verdict.moved:
+    if not share or (not pair.verdict.moved and pair.verdict is not Verdict.INCONCLUSIVE):
         return percent(share, signed=True)
     return f"{relative_change(share)} {worse_and_better(pair.unit, pair.better)[(pair.speedup or 1.0) > 1]}"
 

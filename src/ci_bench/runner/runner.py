@@ -38,6 +38,7 @@ from ci_bench.runner.beside import OutputsBesideBase, OutputsOptions
 from ci_bench.runner.budget import Budget, ColdCompilations, Pace, can_wait, kept_for_explaining, rounds
 from ci_bench.runner.explaining import Explaining, arms_to_explain
 from ci_bench.runner.ledger import Ledger
+from ci_bench.runner.outlook import Outlook, jobs, usual_launches
 from ci_bench.runner.servers import Servers, preload_of
 from ci_bench.runner.stages import UNSEEN, Job, SideRun, Sizes, Stages, device_of
 from ci_bench.runner.turns import NoWatch, Watch
@@ -148,6 +149,7 @@ class Runner:
             observe=self.observe,
             runs=tuple(runs),
             seed=self.seed,
+            outlook=Outlook(sides=len(runs)),
             adaptive=self.samples_adaptively,
             meanwhile=servers.beside,
         )
@@ -290,14 +292,14 @@ class _Jobs:
         return every & self.asked.keys()
 
     def _look_ahead(self, wanted: Plan) -> None:
-        """Report the remaining jobs, as far as known: all launches of fixed sampling, the next one of adaptive sampling."""
-        last = self.launch + 1 if self.runner.samples_adaptively else self.runner.options.launches
-        ahead = range(self.launch, last)
+        """Expect the remaining stages: of all launches in fixed sampling, of the usual number in adaptive sampling."""
+        options, adaptive = self.runner.options, self.runner.samples_adaptively
+        launches = max(self.launch + 1, usual_launches(options) if adaptive else options.launches)
+        ahead = range(self.launch, launches)
         stages = [stage for launch in ahead for suite, case in wanted for stage in self._stages(suite, case, launch)]
         if not self.begun:
             stages += [stage for suite, case in wanted for stage in suite.stages(case) if stage.kind is StageKind.PREPARE]
-        self.stages.launches = last
-        self.stages.total = self.stages.done + sum(map(self.stages.weight, stages))
+        self.stages.outlook.expect(stages, launches=launches, later=len(ahead) - 1)
 
     def _launch(self, wanted: Plan) -> None:
         begun = self.runner.clock()
@@ -312,6 +314,7 @@ class _Jobs:
             if not self.begun and runs:
                 self._begin_to_watch(runs[0].environment or UNSEEN)
             self.budget.start_s = max(0.0, self.runner.clock() - begun)
+            self.stages.outlook.opened(self.budget.start_s)
             if not self.begun:
                 self.begun = True
                 for run in runs:
@@ -370,6 +373,7 @@ class _Jobs:
             for stage in suite.stages(case):
                 if stage.kind is StageKind.PREPARE and run.ledger.is_open(case) and not self.budget.is_spent:
                     self.stages.alone(Job(suite=suite, case=case, stage=stage, launch=0), run, launcher)
+                    self.stages.outlook.ended(stage, None)
 
     def _measure_cases(self, launchers: Mapping[SideName, Launcher], wanted: Plan) -> None:
         """All of a launch. With a budget, the first one verifies every case, then times them, then takes peaks of memory."""
@@ -431,9 +435,9 @@ class _Jobs:
         later = stage.kind is StageKind.VERIFY and len(open_runs) > 1 and StageKind.ROUNDING in self.runner.asked
         job = Job(suite=suite, case=case, stage=replace(stage, provisional=later), launch=self.launch)
         if self._is_idle(launchers, case, stage):
-            self.stages.done += self.stages.weight(stage)
+            self.stages.outlook.skip(stage)
             return ""
-        self.stages.done += self.stages.weight(stage) - _jobs(stage, len(open_runs))
+        self.stages.outlook.done += self.stages.outlook.weight(stage) - jobs(stage, len(open_runs))
         begun, reason = self.runner.clock(), ""
         if stage.kind is not StageKind.TIME:
             reason = self._do_untimed(job, open_runs, launchers)
@@ -510,6 +514,7 @@ class _Jobs:
     def _note(self, case: Case, stage: Stage, took_s: float) -> None:
         self.budget.took_s[case.id, stage] = max(0.0, took_s)
         self.cold.note(case, stage, took_s)
+        self.stages.outlook.ended(stage, took_s)
 
     def _judge_wants(self, kind: StageKind, case: Case, open_runs: Sequence[SideRun]) -> bool:
         """Return whether the judge requests this stage. Seeds compare two sides and need a budget."""
@@ -543,8 +548,3 @@ class _Jobs:
                 with run.spending(Phase.WRITE):
                     self.record(run.side.name, run.environment or UNSEEN, run.ledger)
         self.writing = Pace(ended=time.monotonic(), took_s=time.monotonic() - begun)
-
-
-def _jobs(stage: Stage, sides: int) -> int:
-    """Return the number of jobs in a stage with this many open sides."""
-    return min(sides, 1) if stage.kind is StageKind.TIME else sides

@@ -52,6 +52,7 @@ from ci_bench.records.results import (
 )
 from ci_bench.runner.attachments import Attachments
 from ci_bench.runner.ledger import Ledger, as_verified, refuse_row
+from ci_bench.runner.outlook import Outlook
 from ci_bench.runner.turns import Checking, NoWatch, Opener, Round, Turns, Watch, spoilt_by_capture, why_not_together
 from ci_bench.runner.witness import Accounts, TurnTimes, Witness
 from ci_bench.suites.contract import Cache, Evidence, Stage, StageKind, Suite
@@ -301,29 +302,22 @@ class Stages:
     """Does jobs.
 
     `runs` are all sides of the run, `watch` monitors their machine. With `adaptive` sampling, the blocks of a launch are
-    adaptive, too. Turns use the context `meanwhile` for untimed work. `done` and `total` count jobs, `launches` is the planned
-    number.
+    adaptive, too. Turns use the context `meanwhile` for untimed work.
     """
 
     options: RunOptions
     observe: Callable[[Event], None]
     runs: tuple[SideRun, ...]
     seed: str
+    outlook: Outlook
     watch: Watch = field(default_factory=NoWatch)
     adaptive: bool = False
     meanwhile: Callable[[], AbstractContextManager[object]] = nullcontext
-    launches: int = 1
-    done: int = 0
-    total: int = 0
     _spoilt: dict[str, str] = field(default_factory=dict, init=False)
     """The reason why graphs are no longer tried, by the case's id."""
     _checking: Checking = field(default_factory=Checking, init=False)
     _accounts: dict[str, list[Mapping[SideName, Accounts]]] = field(default_factory=dict, init=False)
     """The parent's clock accounts of each launch so far, by case and arms."""
-
-    def weight(self, stage: Stage) -> int:
-        """Return a stage's number of jobs: one if all sides take turns, else one for each side."""
-        return 1 if stage.kind is StageKind.TIME else len(self.runs)
 
     def alone(self, job: Job, run: SideRun, launcher: Launcher) -> None:
         """A job of one side in one worker."""
@@ -346,7 +340,7 @@ class Stages:
             facts = {name: row.facts[name] for name in SIZE_FACTS if name in row.facts}
             if run.ledger.is_open(job.case):
                 break
-        self.done += len(runs) - asked
+        self.outlook.done += len(runs) - asked
         for run in runs:
             run.size(job.case, facts)
 
@@ -390,7 +384,7 @@ class Stages:
                 logger.info("%s: %s of %s once more, alone", job.case.id, job.stage.kind, run.side.name)
                 task = run.task(job.suite, job.case, job.stage, job.launch, cores=cores.get(run.side.name, ()))
                 run.run(launchers[run.side.name], task, job.case, job.stage, partial(self._show, event))
-        self.done += len(runs) - 1
+        self.outlook.done += len(runs) - 1
         self._finish(event, runs)
 
     def in_turns(self, job: Job, runs: Sequence[SideRun], launchers: Mapping[SideName, Launcher]) -> None:
@@ -524,19 +518,21 @@ class Stages:
             stage=job.stage.kind,
             arms=job.stage.arms,
             launch=job.launch,
-            launches=self.launches,
-            done=self.done,
-            total=self.total,
+            launches=self.outlook.launches,
+            done=self.outlook.done,
+            total=self.outlook.total,
+            left_s=self.outlook.left_s(),
             sides=tuple(run.side.name for run in runs) if len(self.runs) > 1 else (),
         )
         self.observe(event)
         return event
 
     def _finish(self, event: Event, runs: Sequence[SideRun]) -> None:
-        self.done += 1
+        self.outlook.done += 1
         statuses = [run.ledger.rows[event.case].status for run in runs]
         failed = next((status for status in statuses if status not in {Status.OK, Status.NOT_RUN}), None)
-        self.observe(replace(event, done=self.done, ended=failed or "ok"))
+        left_s = self.outlook.left_s(event.stage)
+        self.observe(replace(event, done=self.outlook.done, left_s=left_s, ended=failed or "ok"))
 
     def _show(self, event: Event, answer: Answer) -> None:
         if answer.progress is not None:

@@ -16,7 +16,7 @@ from ci_bench.judge.wording import change, change_size, count_of, effect_rank
 from ci_bench.records.comparison import BaselineMode, CaseComparison, Finding, Judgement, Pair, RunVerdict, Verdict, tally
 from ci_bench.records.config import UNANSWERED, Policy, Rule, Severity
 from ci_bench.records.graph_breaks import first_break, leading
-from ci_bench.records.labels import labels
+from ci_bench.records.labels import FAILING_WORDS, labels
 from ci_bench.records.metrics import GRAPH_BREAKS
 from ci_bench.records.results import Status, Unit
 
@@ -31,7 +31,7 @@ _MORE = re.compile(r"\d+ more findings?$")
 _ARM = re.compile(r" \([^()]*\)$")
 _OF_A_CASE = {
     Rule.CLOCK_DISAGREES: "timings contradict the engine's clock",
-    Rule.PARITY_UNDECIDED: "loss parity undecided",
+    Rule.PARITY_UNDECIDED: "loss parity not shown",
     Rule.LEARNING_UNKNOWN: "training not comparable with base",
     Rule.START_CHANGED: "start weights differ from base",
     Rule.OUTPUTS_UNKNOWN: "outputs not comparable with base",
@@ -124,9 +124,14 @@ def _wrong(compared: Compared, findings: list[Finding], *, fails: bool) -> Itera
         shown = _fewer(clauses, "finding", most=_MOST_CLAUSES if len(names) == 1 else 1)
         yield ", ".join(shown) if case.head_status is None else _of_one_arm(labels(compared.cases)[case.id], shown)
     if len(names) > 1:
-        kinds = few((finding.rule.replace("_", " ") for finding in findings if finding.case in names[1:]), "kind")
+        kinds = few((_kind(finding.rule) for finding in findings if finding.case in names[1:]), "kind")
         fail = f"fail{'s' if len(names) == 2 else ''} ({kinds})"  # noqa: PLR2004 - one more
         yield f"{count_of(len(names) - 1, 'more case')} {fail if fails else 'without an answer'}"
+
+
+def _kind(rule: Rule) -> str:
+    """The rule in words, without what "more cases fail" has said already."""
+    return FAILING_WORDS.get(rule, rule.replace("_", " ")).removeprefix("case ")
 
 
 def _fewer(clauses: list[str], noun: str, *, most: int = _MOST_CLAUSES) -> list[str]:

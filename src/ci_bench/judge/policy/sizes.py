@@ -22,7 +22,10 @@ def sized(case: CaseComparison, finding: Finding) -> str:
     describe = _BY_RULE.get(finding.rule)
     text = describe(case) if describe else ""
     told = text or _INTERVAL.sub("", finding.message.partition(": was it computed?")[0])
-    return _FLOOR.sub(r"\2 \3 (\1), floor \4", told) if finding.rule is Rule.BELOW_FLOOR else told
+    if finding.rule is not Rule.BELOW_FLOOR:
+        return told
+    over = f" over {case.reference}" if case.reference else ""
+    return _FLOOR.sub(lambda found: f"{found[2]}{over} {found[3]} ({found[1]}), floor {found[4]}", told)
 
 
 def times_rounding(error: float | None, allowed: float | None) -> str:

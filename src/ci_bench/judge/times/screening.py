@@ -85,7 +85,7 @@ def _common_shift(suite: str, times: list[tuple[float, float]], drift: float) ->
     verdict = _ratio_verdict((low, centre, high), math.log1p(threshold), math.log1p(max(threshold, drift)))
     speedup, interval = math.exp(centre), Interval(low=math.exp(low), high=math.exp(high), level=level)
     moved = wording.change(speedup, Unit.SECONDS, Better.LOWER)
-    reason = f"{suite}: {wording.count_of(len(logs), 'timing')} together {moved}"
+    reason = f"suite {suite}: all {wording.count_of(len(logs), 'timing')} {moved}"
     if verdict is Verdict.INCONCLUSIVE:
         clear = _ratio_verdict((low, centre, high), math.log1p(threshold), math.log1p(threshold)) is not verdict
         reason += f"; {_drift_text(drift) if clear else 'they do not agree on it'}"
