@@ -45,7 +45,7 @@ def test_it_fails_the_run_and_is_in_the_headline():
     judgement = judged(results(result(*times(1.0, 1.0), arms=ARMS)), mode=BaselineMode.NONE, policy=SPEEDUP).judgement
 
     assert not judgement.met
-    assert judgement.headline == "Failed: a: speedup of step time 1.000 (inductor), floor 1.2."
+    assert judgement.headline == "Failed: a: speedup of step time over eager 1.000 (inductor), floor 1.2."
 
 
 def test_the_same_without_a_floor_passes():
