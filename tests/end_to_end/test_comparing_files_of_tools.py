@@ -276,6 +276,33 @@ def test_bytes_that_repeat_are_judged_by_their_ratio(ci_bench, tmp_path, values,
     assert "within 1 MiB" not in out
 
 
+def test_a_time_that_vanishes_is_in_doubt(ci_bench, tmp_path) -> None:
+    sides = [measured(tmp_path, name, ("fit", "ms", value)) for name, value in (("b", 40), ("h", 0))]
+    code, out, _ = ci_bench("compare", *sides)
+    assert (code, out.split()[:3]) == (0, ["?", "Not", "decided:"])
+    assert "40 ms to 0 ms: was it run?" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(("values", "fails"), [((3, 300), True), ((5000, 5600), False), ((5000, 9000), True)])
+def test_small_peaks_have_no_floor(ci_bench, tmp_path, values, fails) -> None:
+    sides = []
+    for name, value in zip("bh", values, strict=True):
+        (tmp_path / name).mkdir()
+        row = {"name": "add", "measure": "peak memory", "unit": "KB", "better": "lower", "value": value}
+        for number in range(5):
+            document = {"kind": "measurements", "schema_version": 1, "series": [row]}
+            (tmp_path / name / f"{number}.json").write_text(json.dumps(document))
+        sides.append(tmp_path / name)
+    assert ci_bench("compare", *sides)[0] == fails
+
+
+def test_a_number_below_zero_is_named_once(ci_bench, tmp_path) -> None:
+    odd = measured(tmp_path, "odd", ("a very long name of a benchmark, which is longer than a line of it can be", "ms", -1))
+    code, _, err = ci_bench("compare", "--base", odd, odd, "--head", odd, odd)
+    assert code == 2
+    assert err.count("-1 ms, which cannot be compared") == 1
+
+
 def test_a_number_below_zero_is_named_and_the_others_are_compared(ci_bench, tmp_path) -> None:
     sides = [measured(tmp_path, name, ("used", "J", -150.9), ("copies", "count", 3)) for name in ("b", "h")]
     code, _, err = ci_bench("compare", *sides, "-o", tmp_path / "out")
