@@ -7,9 +7,10 @@ import pytest
 
 from ci_bench.formats import catalogue
 from ci_bench.formats.importing import import_results
-from ci_bench.formats.recognising import appearance, stable, with_full_names
+from ci_bench.formats.recognising import stable, with_full_names
 from ci_bench.formats.series import Absent, Unreadable
 from ci_bench.formats.units import direction
+from ci_bench.formats.unread import appearance
 from ci_bench.records.results import Better, Run, RunState
 
 DATA = Path(__file__).parent / "data"
