@@ -188,13 +188,19 @@ def _read_any(text: str) -> Reading:
             return replace(one.read(one.parse(text)), form=name)
     if not text.lstrip().startswith(("{", "[")):
         raise Unreadable(f"{appearance(text)}; {_WHAT_TO_DO}")
-    root = oss_benchmark.parse(text) if oss_benchmark.is_lines(text) else parse_json(text)
-    for name, one in _FORMATS.items():
-        if one.matches(root):
-            return replace(one.read(root), form=name)
+    root = oss_benchmark.parse(text)
+    if name := _form_of(root):
+        return replace(_FORMATS[name].read(root), form=name)
     if github_action_benchmark.matches_custom(root):
         return replace(github_action_benchmark.read_custom(root, better=None), form="github-action-benchmark")
+    first = next(root.items(), None) if isinstance(root.value, list) else None
+    if not text.lstrip().startswith("[") and first is not None and (name := _form_of(first)):
+        raise Unreadable(f"it holds several files of {name} in a row; give each a file of its own")
     raise Unreadable(f"{appearance(text)}; {_WHAT_TO_DO}")
+
+
+def _form_of(root: Node) -> str | None:
+    return next((name for name, one in _FORMATS.items() if one.matches(root)), None)
 
 
 def _checked(reading: Reading) -> Reading:

@@ -26,7 +26,7 @@ from typing import Any
 from ci_bench.formats.dynamo_csv import MAIN, accuracy_word, candidates, device_of, model_of, of_models, speedup_of
 from ci_bench.formats.exporting import Files, Written, one_file
 from ci_bench.formats.importing import listed
-from ci_bench.formats.parsing import Node, parse_json
+from ci_bench.formats.parsing import Node, parse_each, parse_json
 from ci_bench.formats.series import Reading, Series, Unreadable, one_run
 from ci_bench.formats.units import direction
 from ci_bench.records.results import Better, CaseResult, Outcome, Results, Status
@@ -42,11 +42,16 @@ def is_lines(text: str) -> bool:
 
 
 def parse(text: str) -> Node:
-    """One JSON text, or one on each line, the lines as a list. Raises `Unreadable`."""
+    """One JSON text, or one on each line, or several in a row, as a list. Raises `Unreadable`."""
     if is_lines(text):
         lines = enumerate(text.strip().splitlines(), 1)
         return Node([_line(number, line) for number, line in lines if line.strip()], "$")
-    return parse_json(text)
+    try:
+        return parse_json(text)
+    except Unreadable:
+        if (several := parse_each(text)) is None:
+            raise
+        return several
 
 
 def _line(number: int, line: str) -> Any:
