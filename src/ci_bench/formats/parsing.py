@@ -156,3 +156,8 @@ def is_number(value: Any) -> bool:
         return math.isfinite(value)
     except OverflowError:
         return False
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether it is null or NaN, which tools write for what they could not measure."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
