@@ -189,13 +189,13 @@ def _read_any(text: str) -> Reading:
     if not text.lstrip().startswith(("{", "[")):
         raise Unreadable(f"{appearance(text)}; {_WHAT_TO_DO}")
     root = oss_benchmark.parse(text)
-    if name := _form_of(root):
-        return replace(_FORMATS[name].read(root), form=name)
+    if form := _form_of(root):
+        return replace(_FORMATS[form].read(root), form=form)
     if github_action_benchmark.matches_custom(root):
         return replace(github_action_benchmark.read_custom(root, better=None), form="github-action-benchmark")
     first = next(root.items(), None) if isinstance(root.value, list) else None
-    if not text.lstrip().startswith("[") and first is not None and (name := _form_of(first)):
-        raise Unreadable(f"it holds several files of {name} in a row; give each a file of its own")
+    if not text.lstrip().startswith("[") and first is not None and (form := _form_of(first)):
+        raise Unreadable(f"it holds several files of {form} in a row; give each a file of its own")
     raise Unreadable(f"{appearance(text)}; {_WHAT_TO_DO}")
 
 
@@ -222,12 +222,14 @@ def _checked(reading: Reading) -> Reading:
 
 
 def _on_one_line(reading: Reading) -> Reading:
-    """The same with names, units and reasons on one line each."""
+    """The same with names, units, reasons and facts on one line each."""
     named = [one.benchmark for one in reading.series] + [one.benchmark for one in (*reading.failed, *reading.skipped)]
     names = {name: _one_line(name) for name in dict.fromkeys(named)}
     clean = renamed(reading, {name: line for name, line in names.items() if line != name})
     return replace(
         clean,
+        tool=_one_line(clean.tool),
+        machine={name: _one_line(fact) if isinstance(fact, str) else fact for name, fact in clean.machine.items()},
         series=tuple(replace(one, measure=_one_line(one.measure), unit=_one_line(one.unit)) for one in clean.series),
         failed=tuple(replace(one, reason=_one_line(one.reason)) for one in clean.failed),
         skipped=tuple(replace(one, reason=_one_line(one.reason)) for one in clean.skipped),

@@ -17,7 +17,6 @@ warm-ups, details of checks.
 import hashlib
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

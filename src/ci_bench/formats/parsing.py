@@ -34,7 +34,7 @@ def parse_json(text: str) -> "Node":
         raise Unreadable("an integer has too many digits") from error
 
 
-_EXCERPT, _BLANKS = 20, re.compile(r"\s*")
+_EXCERPT, _VALUE = 20, re.compile(r"\S")
 _COMMA = re.compile(r"\d,$")
 
 
@@ -56,8 +56,8 @@ def parse_each(text: str) -> "Node | None":
     decoder, words, place = json.JSONDecoder(object_pairs_hook=_object), _with_words(text), 0
     values: list[Any] = []
     try:
-        while (place := place + len(_BLANKS.match(words, place)[0])) < len(words):  # type: ignore[index] - it always matches
-            value, place = decoder.raw_decode(words, place)
+        while found := _VALUE.search(words, place):
+            value, place = decoder.raw_decode(words, found.start())
             values += value if isinstance(value, list) else [value]
     except (ValueError, RecursionError):
         return None

@@ -18,7 +18,13 @@ _SHOWN = 5
 
 _CHANGING: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b0x[0-9a-fA-F]{5,16}\b"), "0x…"),
-    (re.compile(r"(/(?:private/)?(?:tmp|var/folders/[^/\s]+/[^/\s]+/T)/)(?:pytest-of-[^/\s]+/pytest-\d+|tmp[\w]{6,12})"), r"\1…"),
+    (
+        re.compile(r"(/(?:private/)?(?:tmp|var/folders/[^/\s]+/[^/\s]+/T)/)(?:pytest-of-[^/\s]+/pytest-\d+|tmp\.?\w{6,12})"),
+        r"\1…",
+    ),
+    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\b"), "…"),
+    (re.compile(r"(?<=[\w$])@(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{6,8}\b"), "@…"),
+    (re.compile(r"\b(pid[ =:])\d+\b"), r"\1…"),
 )
 
 
@@ -48,7 +54,7 @@ def with_stable_names(reading: Reading) -> Reading:
         return reading
     shown = ", ".join(list(known.values())[:_SHOWN])
     count = "1 benchmark" if len(known) == 1 else f"{len(known)} benchmarks"
-    note = f"addresses and temporary folders in the names of {count} are not compared: {shown}"
+    note = f"addresses, temporary folders and the like in the names of {count} are not compared: {shown}"
     return replace(renamed(reading, known), notes=(*reading.notes, note))
 
 

@@ -17,7 +17,10 @@ PACKED: Mapping[bytes, str] = {
 
 _LOOKS = (
     ("the text that `cargo bench` prints; `cargo criterion --message-format=json` is read", r"(?m)^test .+ bench:"),
-    ("PyTorch's operator benchmark; its records for the dashboard are read", r"Operator Micro-benchmarks|\ABenchmarking Framework,"),
+    (
+        "PyTorch's operator benchmark; its records for the dashboard are read",
+        r"Operator Micro-benchmarks|\ABenchmarking Framework,",
+    ),
     (
         "the text that criterion prints; `cargo criterion --message-format=json` is read",
         r"(?m)time:\s+\[[^\]\n]+\]|^Benchmarking .+: \w",
@@ -39,7 +42,7 @@ _LOOKS = (
     ("the text of pytest-benchmark; `pytest --benchmark-json=FILE` is read", r"(?m)^-+ benchmark.*: \d+ tests? -+$"),
     (
         "what hyperfine prints, or its CSV or Markdown; `--export-json FILE` is read",
-        r"\Acommand,mean,stddev,median,user,system,min,max|\A\| Command \| Mean|Time \(mean ± σ\):",
+        r"\Acommand,mean,stddev,median,user,system,min,max|\A\| Command \| Mean|Time \(mean ± .\):",
     ),
     (
         "PyTorch's table of expected instruction counts, which is not read; its tables of expected accuracies are",
@@ -81,8 +84,10 @@ _LOOKS = (
     ("the text of nccl-tests, which is not read", r"(?m)^# nThread \d+ nGpus"),
     (
         "a load test's results, which are not read",
-        r'(?m)"root_group"\s*:|"http_reqs"|"fio version"|"aggregate"\s*:[\s\S]*"intermediate"\s*:|\AType,Name,Request Count,'
-        r"|^Running \d+\w+ test @ |^sysbench \d|ApacheBench|^tps = ",
+        (
+            r'(?m)"root_group"\s*:|"http_reqs"|"fio version"|"aggregate"\s*:[\s\S]*"intermediate"\s*:|\AType,Name,Request Count,'
+            r"|^Running \d+\w+ test @ |^sysbench \d|ApacheBench|^tps = "
+        ),
     ),
     ("GitHub's answer to a request that failed", r'"documentation_url"\s*:|\A404: Not Found'),
     ("a pointer of Git LFS; fetch the file with `git lfs pull`", r"\Aversion https://git-lfs"),

@@ -147,7 +147,10 @@ def beyond_belief(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, f
                 math.log(pair.speedup / limit),
             )
         elif explained is None and _takes_no_time(pair):
-            yield f"{place(pair)}: {pair.reason}: was it run? If so, set implausible_speedup for this case in policy.cases", math.inf
+            yield (
+                f"{place(pair)}: {pair.reason}: was it run? If so, set implausible_speedup for this case in policy.cases",
+                math.inf,
+            )
 
 
 def _takes_no_time(pair: Pair) -> bool:
