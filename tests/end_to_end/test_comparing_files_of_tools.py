@@ -113,6 +113,13 @@ def test_a_folder_is_a_side_and_each_of_its_files_a_launch(ci_bench, tmp_path) -
     assert (slow.pairs[0].head.launches, slow.pairs[0].head.samples) == (5, 100)
 
 
+def test_the_folders_of_a_folder_without_files_are_named(ci_bench, tmp_path) -> None:
+    (tmp_path / "stored" / "Linux-CPython-3.12").mkdir(parents=True)
+    code, _, err = ci_bench("compare", tmp_path / "stored", tmp_path / "stored")
+    assert code == 2
+    assert "no other file; name one of its folders: Linux-CPython-3.12" in err
+
+
 def test_a_file_is_stored_as_results_and_compared_as_such(ci_bench, tmp_path) -> None:
     for side, factor in (("base", 1.0), ("head", 1.5)):
         write(tmp_path / side, "pytest-codspeed", factor=factor, seeds=range(5) if side == "base" else range(5, 10))
