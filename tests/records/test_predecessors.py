@@ -11,13 +11,14 @@ from ci_bench.records.documents import Kind, schema
 from ci_bench.records.predecessors import describe_field, describe_flags
 
 OPTIONS = (Path(__file__).parents[1] / "fixtures" / "dynamo_runner_options.txt").read_text().split()
-ARGUMENTS = (
-    "models batch_sizes sequence_lengths inference training cuda tpu fp16 verbose speed memory env_print multi_process"
-    " trace_memory_line_by_line save_to_csv log_print only_pretrain_model repeat torchscript no_inference no_speed no_memory no_cuda"
-    " no_tpu no_env_print no_multi_process inference_time_csv_file inference_memory_csv_file train_time_csv_file"
-    " train_memory_csv_file env_info_csv_file log_filename device_idx n_gpu fp16_opt_level torch_xla_tpu_print_metrics use_xla"
-    " eager_mode"
-).split()
+_LISTED = """
+models batch_sizes sequence_lengths inference training cuda tpu fp16 verbose speed memory env_print multi_process
+trace_memory_line_by_line save_to_csv log_print only_pretrain_model repeat torchscript no_inference no_speed no_memory no_cuda
+no_tpu no_env_print no_multi_process inference_time_csv_file inference_memory_csv_file train_time_csv_file
+train_memory_csv_file env_info_csv_file log_filename device_idx n_gpu fp16_opt_level torch_xla_tpu_print_metrics use_xla
+eager_mode
+"""
+ARGUMENTS = _LISTED.split()
 """Of `PyTorchBenchmarkArguments` and `TensorFlowBenchmarkArguments`."""
 LOSS = ["epochs", "num_samples", "batch_size", "lr", "backend", "optimizer"]
 

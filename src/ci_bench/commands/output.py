@@ -27,7 +27,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def _to_stdout() -> Iterator[None]:
-    """Turn a fault of stdout into an error of its own, and discard what it still holds: the exit code has to stay."""
+    """Turn a fault of stdout into `CannotWrite`, and discard its buffer, which would change the exit code."""
     try:
         yield
     except OSError as error:

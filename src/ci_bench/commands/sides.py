@@ -30,7 +30,7 @@ MOST_FILES = 1000
 SHOWN = 5
 _BEGIN_BYTES = 200
 _STDIN = Path("/dev/stdin")
-"""What ``-`` stands for."""
+"""Stands for ``-``."""
 _RESULTS = re.compile(rb'\s*\{\s*"kind"\s*:\s*"results"')
 """Beginning of a results document: its readers find `kind` first."""
 _OURS = re.compile(rb'\s*\{\s*"kind"\s*:\s*"(results|comparison|calibration|history|decision)"')

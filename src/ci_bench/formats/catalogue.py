@@ -150,7 +150,7 @@ def _text(content: bytes) -> str:
     except UnicodeDecodeError as error:
         raise Unreadable(f"it is not UTF-8 at byte {error.start}; save it as UTF-8") from error
     if zeros:
-        raise Unreadable("it is no text, but binary; have the tool write JSON")
+        raise Unreadable("it is binary; have the tool write JSON")
     return text
 
 
@@ -195,7 +195,7 @@ def _read_any(text: str) -> Reading:
         return replace(github_action_benchmark.read_custom(root, better=None), form="github-action-benchmark")
     first = next(root.items(), None) if isinstance(root.value, list) else None
     if not text.lstrip().startswith("[") and first is not None and (form := _form_of(first)):
-        raise Unreadable(f"it holds several files of {form} in a row; give each a file of its own")
+        raise Unreadable(f"it holds several files of {form} in a row; put each in a separate file")
     raise Unreadable(f"{appearance(text)}; {_WHAT_TO_DO}")
 
 

@@ -1,7 +1,7 @@
 """The text that ``go test -bench`` prints, read.
 
 A line holds the benchmark, how often it ran, and pairs of a number and its unit. With ``-count`` a benchmark has several lines,
-which are samples of one process. What a benchmark itself prints stands between its name and its numbers. https://pkg.go.dev/golang.org/x/perf/benchfmt
+which are samples of one process. Output of the benchmark itself stands between its name and its numbers. https://pkg.go.dev/golang.org/x/perf/benchfmt
 """
 
 import re
@@ -51,7 +51,7 @@ def read(text: str) -> Reading:
 
 @dataclass(kw_only=True, slots=True)
 class _Lines:
-    """What lines say so far. `begun` are benchmarks whose name was printed, `last` the newest of them."""
+    """Contents of the lines so far. `begun` are benchmarks whose name was printed, `last` the newest of them."""
 
     head: dict[str, str] = field(default_factory=dict)
     values: dict[tuple[str, str], list[float]] = field(default_factory=dict)

@@ -44,8 +44,8 @@ def _why(error: json.JSONDecodeError) -> str:
         return "; the text is cut short"
     rest = error.doc[error.pos : error.pos + _EXCERPT]
     if error.msg == "Extra data":
-        more = rest.startswith(("{", "["))
-        return "; another JSON text begins there: give each a file of its own" if more else f" at {show(rest)}"
+        more = "; put each JSON text in a separate file" if rest.startswith(("{", "[")) else ""
+        return f" at {show(rest)}{more}"
     if _COMMA.search(error.doc[: error.pos]) and rest[:1].isdigit():
         return f" at {show(rest)}; if it is a decimal comma, run the tool with LC_ALL=C"
     return f" at {show(rest)}"

@@ -13,7 +13,7 @@ PACKED: Mapping[bytes, str] = {
     b"\xfd7zXZ\x00": "it is packed by xz; unpack it first",
     b"SQLite format 3\x00": "it is an SQLite database, which is not read; have the tool write JSON",
 }
-"""Descriptions of files that are no text, by how they begin."""
+"""Descriptions of packed and binary files, by their first bytes."""
 
 _LOOKS = (
     ("the text that `cargo bench` prints; `cargo criterion --message-format=json` is read", r"(?m)^test .+ bench:"),
@@ -65,7 +65,7 @@ _LOOKS = (
     ),
     ("the JSON of `go test -json`; the text of `go test -bench` is read", r'"Action"\s*:.*"Package"\s*:'),
     ("asv's list of benchmarks; the file of a commit in results/MACHINE is read", r'"param_names"\s*:'),
-    ("asv's description of a machine; the file of a commit beside it is read", r'\A\s*\{(?=[^{]*"num_cpu")(?=[^{]*"ram")'),
+    ("asv's description of a machine; the file of a commit, next to it, is read", r'\A\s*\{(?=[^{]*"num_cpu")(?=[^{]*"ram")'),
     ("a file of BenchmarkTools.jl, which is not read", r'"BenchmarkTools|\ABenchmarkTools\.'),
     ("a file of BenchmarkDotNet, which is not read", r'"HostEnvironmentInfo"|\bBenchmarkDotNet=|\AMethod;Job;'),
     ("the JSON of nanobench, which is not read", r'"medianAbsolutePercentError'),
@@ -117,7 +117,7 @@ def appearance(text: str) -> str:
     if is_json or _is_value(begin):
         return _json_appearance(begin)
     if line := _line_of_json(begin):
-        return f"JSON begins in line {line}, after other text; have the tool write the JSON into a file of its own"
+        return f"JSON begins in line {line}, after other text; have the tool write the JSON into a separate file"
     return f"it is neither JSON nor a text that is read; it begins with {_first_line(begin)}"
 
 

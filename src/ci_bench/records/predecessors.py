@@ -88,7 +88,7 @@ _SAME = (
 
 
 def describe_field(name: str, known: Sequence[str]) -> str:
-    """The end of a sentence about an unknown field of a suite that has the fields `known`; empty if it is no old option.
+    """The end of a sentence about an unknown field of a suite that has the fields `known`; empty for others.
 
     A suite may lack the field that an option became elsewhere.
     """
