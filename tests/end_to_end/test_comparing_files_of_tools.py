@@ -113,6 +113,24 @@ def test_a_folder_is_a_side_and_each_of_its_files_a_launch(ci_bench, tmp_path) -
     assert (slow.pairs[0].head.launches, slow.pairs[0].head.samples) == (5, 100)
 
 
+def test_files_of_tools_are_valid_if_they_are_read(ci_bench, tmp_path) -> None:
+    good = measured(tmp_path, "good", ("sum", "ms", 1.0))
+    odd = tmp_path / "odd.json"
+    odd.write_text(good.read_text().replace('"unit"', '"units"'))
+    assert ci_bench("validate", good)[:2] == (0, f"{good}: a valid file of measurements\n")
+    code, _, err = ci_bench("validate", odd)
+    assert (code, err) == (2, f"ci-bench: {odd}: $.series[0].units: unknown field; did you mean 'unit'?\n")
+    text = tmp_path / "notes.txt"
+    text.write_text("hello")
+    assert "it is neither JSON nor a text that is read; it begins with 'hello'" in ci_bench("validate", text)[2]
+
+
+def test_a_file_of_another_format_is_named(ci_bench, tmp_path) -> None:
+    (file,) = write(tmp_path / "base", "pyperf", factor=1.0, seeds=range(1))
+    _, _, err = ci_bench("compare", "--from", "hyperfine", file, file)
+    assert "the field 'results' is missing; it looks like a file of pyperf" in err
+
+
 def test_the_folders_of_a_folder_without_files_are_named(ci_bench, tmp_path) -> None:
     (tmp_path / "stored" / "Linux-CPython-3.12").mkdir(parents=True)
     code, _, err = ci_bench("compare", tmp_path / "stored", tmp_path / "stored")

@@ -179,7 +179,19 @@ def read(text: str, name: str = AUTO) -> Reading:
         return _checked(_read_any(text))
     if name not in _FORMATS:
         raise Unreadable(f"unknown format {name!r}{nearest(name, READABLE)}")
-    return replace(_checked(_FORMATS[name].read(_FORMATS[name].parse(text))), form=name)
+    try:
+        return replace(_checked(_FORMATS[name].read(_FORMATS[name].parse(text))), form=name)
+    except Unreadable as error:
+        raise Unreadable(f"{error}{_of_another_form(text, name)}") from error
+
+
+def _of_another_form(text: str, name: str) -> str:
+    """The end of a sentence about a file that was read in the wrong format; empty if it is of none."""
+    try:
+        form = _read_any(text).form
+    except Unreadable:
+        return ""
+    return "" if form == name or name.startswith("custom") else f"; it looks like a file of {form}"
 
 
 def _read_any(text: str) -> Reading:
