@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,14 @@ def test_a_text_is_called_by_its_tool(text, words) -> None:
     assert words in appearance(text)
     with pytest.raises(Unreadable, match="what is read: measurements"):
         catalogue.read(text)
+
+
+@pytest.mark.parametrize("part", ["\n", " ", "x\n[\n", 'x\n{"', "Benchmark Mode ", '"Action":"x",', "-- benchmark: 1 tests ", "│ "])
+def test_a_hostile_text_is_described_at_once(part) -> None:
+    text = "a" + part * (100_000 // len(part))
+    started = time.process_time()
+    appearance(text)
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize(("content", "words"), [

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from itertools import islice
 
 from ci_bench.records.faults import show
 
@@ -35,7 +36,7 @@ _LOOKS = (
         "the output of Catch2; neither its text nor its XML is read",
         r"(?i)benchmark name\s+samples\s+iterations|<(Catch2TestRun|BenchmarkResults)\b",
     ),
-    ("the text that iai or gungraun prints, which is not read", r"(?m)^\s+Instructions:\s"),
+    ("the text that iai or gungraun prints, which is not read", r"(?m)^[ \t]+Instructions:\s"),
     ("the text that Benchmark.js prints, which is not read", r" x [\d,.]+ ops/sec "),
     ("the table that tinybench prints; `vitest bench --outputJson FILE` is read", r"│ Task [Nn]ame|\"Task [Nn]ame\"\s*:"),
     ("test results; `vitest bench --outputJson FILE` is read", r'"numTotalTestSuites"\s*:'),
@@ -52,18 +53,18 @@ _LOOKS = (
         "PyTorch's table of expected speedups, which is not read; the runner's own tables of performance are",
         r"\A#?name,.*,perf_speedup_target",
     ),
-    ("TorchBench's run.py; its userbenchmarks' JSON is read", r"\ARunning \w+ method from .+ on \w+ in .+ mode"),
+    ("TorchBench's run.py; its userbenchmarks' JSON is read", r"\ARunning \w+ method from \S+ on \w+ in \w+ mode"),
     (
         "the text or CSV of Google Benchmark; `--benchmark_out=FILE --benchmark_out_format=json` is read",
         r"(?m)^name,iterations,real_time,cpu_time|^Benchmark\s+Time\s+CPU\s+Iterations",
     ),
     ("the table or CSV of nvbench; `--json FILE` is read", r"\A# Devices\s|\ABenchmark,Device,Device Name,"),
-    ("the text or CSV of JMH; `-rf json -rff FILE` is read", r'(?m)^"?Benchmark"?[,\s].*\bMode\b.*\bScore\b'),
+    ("the text or CSV of JMH; `-rf json -rff FILE` is read", r'(?m)^"?Benchmark"?[,\s].{0,200}\bMode\b.{0,200}\bScore\b'),
     (
         "the table of benchstat; its input, the text of `go test -bench`, is read",
-        r"(?m)^name\s+(old )?time/op|│\s+vs base|^\s+│.*\.txt\s+│",
+        r"(?m)^name\s+(old )?time/op|│\s+vs base|^[ \t]+│.*\.txt[ \t]+│",
     ),
-    ("the JSON of `go test -json`; the text of `go test -bench` is read", r'"Action"\s*:.*"Package"\s*:'),
+    ("the JSON of `go test -json`; the text of `go test -bench` is read", r'"Action"\s*:\s*"\w+"\s*,\s*"Package"'),
     ("asv's list of benchmarks; the file of a commit in results/MACHINE is read", r'"param_names"\s*:'),
     ("asv's description of a machine; the file of a commit, next to it, is read", r'\A\s*\{(?=[^{]*"num_cpu")(?=[^{]*"ram")'),
     ("a file of BenchmarkTools.jl, which is not read", r'"BenchmarkTools|\ABenchmarkTools\.'),
@@ -76,7 +77,7 @@ _LOOKS = (
     ),
     ("a file of llama-bench, which is not read", r'"avg_ts"\s*:|\A\s*build_commit,|\A\| model +\||build_commit +TEXT'),
     ("a file of trtexec, which is not read", r'"latencyMs"\s*:|"averageMs"\s*:'),
-    ("a profiler's trace, which has no benchmarks", r'(?m)"traceEvents"\s*:|^\s*Name\s+Self CPU %|DeepSpeed Flops Profiler'),
+    ("a profiler's trace, which has no benchmarks", r'(?m)"traceEvents"\s*:|^[ \t]*Name\s+Self CPU %|DeepSpeed Flops Profiler'),
     ("a profile of Nsight, which has no benchmarks", r'(?m)^Time \(%\),Total Time|^==PROF==|^"ID","Process ID"'),
     ("the scores of lm-evaluation-harness, which are not read", r'"n-shot"\s*:|"acc_stderr,none"'),
     ("a log of MLPerf, which is not read here", r"(?m)^:::MLLOG |^MLPerf Results Summary"),
@@ -85,7 +86,7 @@ _LOOKS = (
     (
         "a load test's results, which are not read",
         (
-            r'(?m)"root_group"\s*:|"http_reqs"|"fio version"|"aggregate"\s*:[\s\S]*"intermediate"\s*:|\AType,Name,Request Count,'
+            r'(?m)"root_group"\s*:|"http_reqs"|"fio version"|"intermediate"\s*:\s*\[|\AType,Name,Request Count,'
             r"|^Running \d+\w+ test @ |^sysbench \d|ApacheBench|^tps = "
         ),
     ),
@@ -104,7 +105,7 @@ _TABLES = (
     ("YAML", r"\A---\s|\A[\w-]+:\s*\n[ -]"),
 )
 _MOST_LOOKED_AT = 100_000
-_SHOWN = 5
+_SHOWN, _TRIED = 5, 20
 
 
 def appearance(text: str) -> str:
@@ -141,7 +142,7 @@ def _is_value(begin: str) -> bool:
 
 def _line_of_json(begin: str) -> int | None:
     """The line in which an object or a list begins, after lines of other text."""
-    for found in re.finditer(r"(?m)^[{\[]\s*[\"{\n]", begin):
+    for found in islice(re.finditer(r"(?m)^[{\[]\s*[\"{\n]", begin), _TRIED):
         try:
             json.JSONDecoder().raw_decode(begin, found.start())
         except (ValueError, RecursionError):
