@@ -15,7 +15,8 @@ from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 
 from ci_bench.command_line.flags import make_parser
-from ci_bench.errors import CiBenchError, ExitCode
+from ci_bench.commands.output import discard_stdout
+from ci_bench.errors import BadInput, CiBenchError, ExitCode
 
 SELDOM = (5_000_000, 50, 1000)
 """Documents are large and have no cycles: looking for some takes a quarter of judging them."""
@@ -45,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"ci-bench: interrupted{_way_on(arguments, words)}\n")
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError:
+        discard_stdout()
         sys.stderr.close()
         return int(ExitCode.BROKEN_PIPE)
     finally:
@@ -67,6 +69,9 @@ def _print_anything() -> None:
 
     A verdict must not be lost because of one.
     """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # the caller closed it; the next file would take its place
+            setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115 - until the process ends
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="replace")
@@ -85,7 +90,14 @@ def _act(flags: argparse.Namespace) -> int:
     command = COMMANDS[flags.command]
     if command.judges:
         _load_numpy(os.environ)
-    return command.act(command.kind.of(flags, os.environ, Path.cwd()))
+    return command.act(command.kind.of(flags, os.environ, _here()))
+
+
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise BadInput("the current folder was removed; change to one that is there") from error
 
 
 def _load_numpy(environ: MutableMapping[str, str]) -> None:

@@ -113,6 +113,31 @@ def test_a_folder_is_a_side_and_each_of_its_files_a_launch(ci_bench, tmp_path) -
     assert (slow.pairs[0].head.launches, slow.pairs[0].head.samples) == (5, 100)
 
 
+def test_files_of_tools_are_valid_if_they_are_read(ci_bench, tmp_path) -> None:
+    good = measured(tmp_path, "good", ("sum", "ms", 1.0))
+    odd = tmp_path / "odd.json"
+    odd.write_text(good.read_text().replace('"unit"', '"units"'))
+    assert ci_bench("validate", good)[:2] == (0, f"{good}: a valid file of measurements\n")
+    code, _, err = ci_bench("validate", odd)
+    assert (code, err) == (2, f"ci-bench: {odd}: $.series[0].units: unknown field; did you mean 'unit'?\n")
+    text = tmp_path / "notes.txt"
+    text.write_text("hello")
+    assert "it is neither JSON nor a text that is read; it begins with 'hello'" in ci_bench("validate", text)[2]
+
+
+def test_a_file_of_another_format_is_named(ci_bench, tmp_path) -> None:
+    (file,) = write(tmp_path / "base", "pyperf", factor=1.0, seeds=range(1))
+    _, _, err = ci_bench("compare", "--from", "hyperfine", file, file)
+    assert "the field 'results' is missing; it looks like a file of pyperf" in err
+
+
+def test_the_folders_of_a_folder_without_files_are_named(ci_bench, tmp_path) -> None:
+    (tmp_path / "stored" / "Linux-CPython-3.12").mkdir(parents=True)
+    code, _, err = ci_bench("compare", tmp_path / "stored", tmp_path / "stored")
+    assert code == 2
+    assert "no other file; name one of its folders: Linux-CPython-3.12" in err
+
+
 def test_a_file_is_stored_as_results_and_compared_as_such(ci_bench, tmp_path) -> None:
     for side, factor in (("base", 1.0), ("head", 1.5)):
         write(tmp_path / side, "pytest-codspeed", factor=factor, seeds=range(5) if side == "base" else range(5, 10))
@@ -274,6 +299,33 @@ def test_bytes_that_repeat_are_judged_by_their_ratio(ci_bench, tmp_path, values,
     code, out, _ = ci_bench("compare", *sides, "-o", tmp_path / "out")
     assert code == fails
     assert "within 1 MiB" not in out
+
+
+def test_a_time_that_vanishes_is_in_doubt(ci_bench, tmp_path) -> None:
+    sides = [measured(tmp_path, name, ("fit", "ms", value)) for name, value in (("b", 40), ("h", 0))]
+    code, out, _ = ci_bench("compare", *sides)
+    assert (code, out.split()[:3]) == (0, ["?", "Not", "decided:"])
+    assert "40 ms to 0 ms: was it run?" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(("values", "fails"), [((3, 300), True), ((5000, 5600), False), ((5000, 9000), True)])
+def test_small_peaks_have_no_floor(ci_bench, tmp_path, values, fails) -> None:
+    sides = []
+    for name, value in zip("bh", values, strict=True):
+        (tmp_path / name).mkdir()
+        row = {"name": "add", "measure": "peak memory", "unit": "KB", "better": "lower", "value": value}
+        for number in range(5):
+            document = {"kind": "measurements", "schema_version": 1, "series": [row]}
+            (tmp_path / name / f"{number}.json").write_text(json.dumps(document))
+        sides.append(tmp_path / name)
+    assert ci_bench("compare", *sides)[0] == fails
+
+
+def test_a_number_below_zero_is_named_once(ci_bench, tmp_path) -> None:
+    odd = measured(tmp_path, "odd", ("a very long name of a benchmark, which is longer than a line of it can be", "ms", -1))
+    code, _, err = ci_bench("compare", "--base", odd, odd, "--head", odd, odd)
+    assert code == 2
+    assert err.count("-1 ms, which cannot be compared") == 1
 
 
 def test_a_number_below_zero_is_named_and_the_others_are_compared(ci_bench, tmp_path) -> None:

@@ -192,6 +192,14 @@ def test_names_are_on_one_line_and_can_be_shown() -> None:
     assert (series.benchmark, series.measure) == ("two lines ?? end", "peak memory")
 
 
+def test_half_a_surrogate_is_no_fault_of_the_document() -> None:
+    odd = json.loads(own({})) | {"tool": "\ud800"}
+    assert catalogue.read(json.dumps(odd)).tool == "?"
+    raw = json.loads((DATA / "asv-0.6.6.json").read_text())
+    raw["params"]["machine"] = "box \ud800"
+    assert catalogue.read(json.dumps(raw)).machine["machine"] == "box ?"
+
+
 def test_a_series_of_several_runs_has_one_typical_value() -> None:
     series = Series(benchmark="a", runs=((1.0, 2.0, 9.0), (4.0,), (3.0, 3.0)), unit="s", better=None)
     assert (series.values, series.typical) == ((1.0, 2.0, 9.0, 4.0, 3.0, 3.0), 3.0)

@@ -175,3 +175,8 @@ def test_zeros_and_signed_scores_are_figures(tmp_path, value, unit) -> None:
 def test_what_a_file_says_of_its_machine_is_taken_as_far_as_it_says_something() -> None:
     told = {"cpu": "a  cpu", "empty": "", "none": None, "count": 8, "zero": 0, "yes": True, "odd": math.nan, "list": []}
     assert known_facts(told.items()) == {"cpu": "a cpu", "count": 8}
+
+
+def test_the_end_of_a_long_name_is_shown_whole() -> None:
+    with pytest.raises(Unreadable, match=r"…x+ mean_ttft' is better"):
+        imported(reading(series("x" * 100 + " mean_ttft", (1.0,), unit="", better=None)))

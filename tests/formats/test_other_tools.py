@@ -7,9 +7,10 @@ import pytest
 
 from ci_bench.formats import catalogue
 from ci_bench.formats.importing import import_results
-from ci_bench.formats.recognising import appearance, stable, with_full_names
+from ci_bench.formats.recognising import stable, with_full_names
 from ci_bench.formats.series import Absent, Unreadable
 from ci_bench.formats.units import direction
+from ci_bench.formats.unread import appearance
 from ci_bench.records.results import Better, Run, RunState
 
 DATA = Path(__file__).parent / "data"
@@ -195,11 +196,54 @@ def test_an_old_file_of_asv_is_named_with_what_to_do(columns) -> None:
         ("avg_inference_latency(ms)", "ms", Better.LOWER), ("memory_bandwidth(GB/s)", "GB/s", Better.HIGHER),
         ("token_per_sec", "token/s", Better.HIGHER), ("peak_mem (mb)", "mb", Better.LOWER), ("errors_per_sec", "errors/s", None),
         ("compile_time_instruction_count", "", Better.LOWER), ("accuracy(top1)", "top1", None), ("latency", "", None),
+        ("mean_ttft_ms", "ms", Better.LOWER), ("latency_s", "s", Better.LOWER), ("request_throughput", "1/s", Better.HIGHER),
+        ("speedup", "", Better.HIGHER), ("peak_mem_gb", "gb", Better.LOWER), ("free_mem_gb", "", None), ("items", "", None),
+        ("gemm-tflops", "tflops", Better.HIGHER), ("triton_tflops", "tflops", Better.HIGHER), ("num_s", "", None),
     ],
 )  # fmt: skip
 def test_a_unit_in_a_metrics_name_is_read(name, unit, better) -> None:
     (found,) = oss(record({"name": name, "benchmark_values": [2.0]})).series
     assert (found.unit, found.better) == (unit, better)
+
+
+def test_one_metric_without_a_number_does_not_refuse_the_file() -> None:
+    nothing = [record({"name": "gap", "benchmark_values": values}) for values in ([], [None], [float("nan")])]
+    found = oss(record(latency(unit="ms")), *nothing)
+    assert [one.measure for one in found.series] == ["latency"]
+    assert found.notes == ("metrics without a number are not compared: 'gap'",)
+    partly = oss(record({"name": "latency(ms)", "benchmark_values": [None, 2.0]}))
+    assert partly.series[0].runs == ((2.0,),)
+    metrics = {"a_latency": 1.0, "b_latency": None, "c_latency": float("nan")}
+    found = catalogue.read(json.dumps({"name": "x", "environ": {}, "metrics": metrics}))
+    assert [one.benchmark for one in found.series] == ["a_latency"]
+    assert [one.benchmark for one in found.failed] == ["b_latency", "c_latency"]
+
+
+def test_an_empty_list_beside_a_word_of_accuracy_is_none() -> None:
+    word = runner("accuracy", ["fail_accuracy"])
+    word["metric"]["benchmark_values"] = []
+    assert [one.reason for one in oss(word).failed] == ["fail_accuracy"]
+
+
+def test_runners_of_records_are_their_machine() -> None:
+    cards = [{"runners": [{"name": "cuda", "type": gpu}]} for gpu in ("H100", "A100")]
+    (one, other) = (record(latency(unit="ms"), **card) for card in cards)
+    assert oss(one, one | {"metric": latency(unit="ms", name="p99")}).machine == {"runner": "H100"}
+    assert oss(one, other | {"model": {"name": "b"}}).machine == {}
+
+
+@pytest.mark.parametrize("join", ["\n", "\n\n", " "])
+def test_records_in_a_row_are_read(join) -> None:
+    rows = [record(latency(unit="ms", name=name)) for name in ("p50", "p99")]
+    assert len(catalogue.read(join.join(json.dumps(row, indent=1) for row in rows)).series) == 2
+    assert len(catalogue.read(join.join(json.dumps([row]) for row in rows)).series) == 2
+
+
+def test_files_in_a_row_are_named() -> None:
+    text = (DATA / "google_benchmark-1.9.5.json").read_text()
+    for twice in (text + text, json.dumps(json.loads(text)) + "\n" + json.dumps(json.loads(text))):
+        with pytest.raises(Unreadable, match="several files of google-benchmark in a row"):
+            catalogue.read(twice)
 
 
 def hyperfine(*results):
@@ -244,6 +288,12 @@ def test_only_pass_is_a_pass(word) -> None:
         ("f(<function inner at 0x7f11aa22bb00>)", "f(<function inner at 0x…>)"),
         ("load[/tmp/pytest-of-me/pytest-12/test_x0/a.bin]", "load[/tmp/…/test_x0/a.bin]"),
         ("load[/tmp/tmpab12cd34/a]", "load[/tmp/…/a]"),
+        ("load[/tmp/tmp.Ab12Cd34Ef/a]", "load[/tmp/…/a]"),
+        ("run 0b9c1f7e-7a51-4f0e-9c1b-1f2e3d4c5b6a", "run …"),
+        ("Foo@1b6d3586 hash", "Foo@… hash"),
+        ("users@100000", "users@100000"),
+        ("job[pid=1234]", "job[pid=…]"),
+        ("rapid 1234", "rapid 1234"),
         ("mask_0xff", "mask_0xff"),
         ("mask 0xff", "mask 0xff"),
         ("tmp/tmpx", "tmp/tmpx"),

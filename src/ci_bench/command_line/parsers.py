@@ -37,6 +37,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with 2, after the usage and a message."""
+        from ci_bench.records.predecessors import describe_flags
         from ci_bench.records.spelling import meant
 
         if wrong := re.fullmatch(r"argument (.+): invalid choice: '(.*)' \(choose from (.*)\)", message, re.DOTALL):
@@ -48,7 +49,7 @@ class Parser(argparse.ArgumentParser):
         elif message.startswith("unrecognized arguments: "):
             flags = [word.partition("=")[0] for word in message.split()[2:] if word.startswith("-")]
             hints = (meant(flag, [*_flags_of(self)]) for flag in flags)
-            message += next(filter(None, hints), "")
+            message += describe_flags(flags) or next(filter(None, hints), "")
         super().error(message)
 
 

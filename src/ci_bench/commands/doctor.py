@@ -1,10 +1,11 @@
 """`ci-bench doctor`: examines this machine, and measures how much it differs from itself."""
 
+from functools import partial
 from pathlib import Path
 
 from ci_bench.command_line.settings import Examining
 from ci_bench.commands.measuring import Measurement, caller
-from ci_bench.commands.output import console
+from ci_bench.commands.output import print_to_stdout
 from ci_bench.diagnostics.doctor import examine, noise, noise_config, render
 from ci_bench.errors import ExitCode
 from ci_bench.processes.launch import make_folder
@@ -30,5 +31,5 @@ def doctor(settings: Examining) -> int:
             )
             results = measurement.measure([caller(settings, SideName.BASE), caller(settings, SideName.HEAD)])
         findings = (*findings, noise(results[SideName.BASE], results[SideName.HEAD]))
-    render(findings, console())
+    print_to_stdout(partial(render, findings))
     return int(ExitCode.OK if usable else ExitCode.MEASURING_FAILED)

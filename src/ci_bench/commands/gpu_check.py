@@ -9,7 +9,7 @@ from pathlib import Path
 from ci_bench import __version__
 from ci_bench.command_line.settings import CheckingGpu
 from ci_bench.commands.measuring import Measurement, caller
-from ci_bench.commands.output import console, tell
+from ci_bench.commands.output import print_to_stdout, tell
 from ci_bench.diagnostics.doctor import NOISE_LAUNCHES, noise_config, noise_floor
 from ci_bench.diagnostics.gpu_check.check import GpuCheck, document, passed, render
 from ci_bench.diagnostics.gpu_check.sections import NAMES, SECTIONS, Figures
@@ -45,7 +45,7 @@ def gpu_check(settings: CheckingGpu) -> int:
     )
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     rows = tuple(checking.rows(wanted))
-    render(rows, console())
+    print_to_stdout(partial(render, rows))
     whole = document(rows, device=settings.device, tool_version=__version__, started_at=started_at)
     write_text(json.dumps(whole, indent=1, allow_nan=False) + "\n", file)
     tell(f"written to {file}: attach it to an issue")

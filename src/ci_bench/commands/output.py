@@ -6,9 +6,11 @@ And what need not be waited for meanwhile: it is done by a copy of the process (
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ci_bench.errors import CannotWrite
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,9 +19,28 @@ _THREADS = Path("/proc/self/task")
 
 
 def say(text: str) -> None:
-    """Write to stdout without buffering."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    """Write to stdout without buffering. Raises `CannotWrite` if its disk is full."""
+    with _to_stdout():
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+@contextmanager
+def _to_stdout() -> Iterator[None]:
+    """Turn a fault of stdout into `CannotWrite`, and discard its buffer, which would change the exit code."""
+    try:
+        yield
+    except OSError as error:
+        discard_stdout()
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise CannotWrite(f"standard output cannot be written: {error.strerror}; check its disk") from error
+
+
+def discard_stdout() -> None:
+    """Send what stdout still holds nowhere; the end of the process would fail on it once more."""
+    with suppress(OSError, ValueError), Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def tell(line: str) -> None:
@@ -29,10 +50,23 @@ def tell(line: str) -> None:
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """A console on stdout or stderr."""
+    """A console on stdout or stderr. A closed pipe ends the process on stdout, and the progress on stderr."""
     from rich.console import Console
 
-    return Console(stderr=stderr)
+    class OnPipe(Console):
+        def on_broken_pipe(self) -> None:
+            self.quiet = True
+            if not stderr:
+                raise BrokenPipeError
+
+    return OnPipe(stderr=stderr)
+
+
+def print_to_stdout(show: "Callable[[Console], None]") -> None:
+    """Print on a console on stdout. Raises `CannotWrite` if its disk is full."""
+    with _to_stdout():
+        show(console())
+        sys.stdout.flush()
 
 
 @contextmanager

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from ci_bench.command_line.settings import Showing
 from ci_bench.commands.judging import page
-from ci_bench.commands.output import console, say, tell
+from ci_bench.commands.output import print_to_stdout, say, tell
 from ci_bench.commands.reports import document_of, read_report
 from ci_bench.commands.training_logs import is_log, show_log
 from ci_bench.errors import BadDocument, BadInput, ExitCode
@@ -52,12 +53,12 @@ def _print(settings: Showing, comparison: Comparison, head: Results | None, base
     if settings.output is not None:
         raise BadInput(f"--output {settings.output}: name its form with --format ({', '.join(['html', *TEXTS])})")
     if settings.format == "terminal":
-        print_comparison(comparison, console())
+        print_to_stdout(partial(print_comparison, comparison))
         return
     if head is None:
         raise BadDocument("the results of this comparison were not found next to it; pass results.json itself")
     sides = sides_of(base, head)
-    print_time(list(sides), time_spent(list(sides.values())), console())
+    print_to_stdout(partial(print_time, list(sides), time_spent(list(sides.values()))))
 
 
 def _whole(comparison: Comparison) -> str:

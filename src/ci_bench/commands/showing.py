@@ -1,9 +1,10 @@
 """Shows a verdict, and says which files were written."""
 
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 
-from ci_bench.commands.output import console, say, tell
+from ci_bench.commands.output import print_to_stdout, say, tell
 from ci_bench.records.comparison import Comparison
 from ci_bench.records.documents import place
 from ci_bench.records.results import SideName
@@ -20,7 +21,7 @@ def show(comparison: Comparison, form: str = "terminal") -> None:
     elif form == "comment":
         say(render_comment(comparison))
     else:
-        print_comparison(comparison, console())
+        print_to_stdout(partial(print_comparison, comparison))
 
 
 def tell_files(folder: Path, *, sides: Collection[SideName] = ()) -> None:

@@ -29,6 +29,8 @@ ENOUGH_LAUNCHES = 5
 MOST_FILES = 1000
 SHOWN = 5
 _BEGIN_BYTES = 200
+_STDIN = Path("/dev/stdin")
+"""Stands for ``-``."""
 _RESULTS = re.compile(rb'\s*\{\s*"kind"\s*:\s*"results"')
 """Beginning of a results document: its readers find `kind` first."""
 _OURS = re.compile(rb'\s*\{\s*"kind"\s*:\s*"(results|comparison|calibration|history|decision)"')
@@ -87,12 +89,13 @@ def read_sides(sides: Mapping[str, Sequence[Path]], source: str) -> list[SideRea
 def _opened(name: str, paths: Sequence[Path], source: str) -> "SideRead | Mapping[Path, tuple[bytes, Reading]]":
     """A side of a results document, or the other tools' files of a side, each with its content and reading."""
     files = _files(paths)
-    if len(files) == 1 and source in {"auto", "results"} and _OURS.match(_begin(files[0])):  # the formats are not even loaded
-        return SideRead(name=name, results=documents.read_results(files[0]))
+    alone = files[0] if len(files) == 1 and files[0].is_file() else None  # a pipe can be read only once
+    if alone and source in {"auto", "results"} and _OURS.match(_begin(alone)):  # the formats are not even loaded
+        return SideRead(name=name, results=documents.read_results(alone))
     contents = {file: read_content(file) for file in files}
     ours = [file for file, content in contents.items() if source in {"auto", "results"} and _OURS.match(content)]
     if len(files) == 1 and (ours or source == "results"):
-        return SideRead(name=name, results=documents.read_results(files[0]))
+        return SideRead(name=name, results=documents.parse_results(contents[files[0]], files[0]))
     if ours:
         raise BadInput(f"{name}: {ours[0]} is a ci-bench document, which holds all launches of a run: pass only this one")
     return {path: (content, _reading(path, content, source)) for path, content in contents.items()}
@@ -119,14 +122,16 @@ def _begin(path: Path) -> bytes:
 def _files(paths: Sequence[Path]) -> list[Path]:
     """The files that paths name: a run's document, all of a folder of other files, or the file itself."""
     found: list[Path] = []
-    for path in paths:
+    for path in (_STDIN if str(path) == "-" else path for path in paths):
         document = results_path(path)
         if not path.is_dir() or document.is_file():
             found.append(document if path.is_dir() else path)
             continue
         own = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
         if not own:
-            raise BadInput(f"{path}: this folder has no results.json and no other file")
+            folders = sorted(folder.name for folder in path.iterdir() if folder.is_dir())
+            instead = f"; name one of its folders: {_listed(folders)}" if folders else ""
+            raise BadInput(f"{path}: this folder has no results.json and no other file{instead}")
         found += own
     if len(found) > MOST_FILES:
         raise BadInput(f"{len(found):,} files, but one side takes at most {MOST_FILES:,}")

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from statistics import median
 
 from ci_bench.formats.exporting import Export, Written
-from ci_bench.formats.parsing import Node
-from ci_bench.formats.series import Reading, Series, one_run
+from ci_bench.formats.parsing import Node, is_missing
+from ci_bench.formats.series import Absent, Reading, Series, one_run
 from ci_bench.formats.units import interpret
 from ci_bench.records.results import Better, Unit
 
@@ -37,8 +37,21 @@ def matches(root: Node) -> bool:
 
 def read(root: Node) -> Reading:
     """Every value; a benchmark whose name asks Bencher to ignore its alerts is not used unless somebody asks for it."""
-    series = tuple(one for name, benchmark in root.fields() for one in _series(name, benchmark))
-    return Reading(series=series, tool="Bencher Metric Format")
+    rows = [(name, benchmark, _without_number(benchmark)) for name, benchmark in root.fields()]
+    return Reading(
+        series=tuple(one for name, benchmark, without in rows if not without for one in _series(name, benchmark)),
+        failed=tuple(
+            Absent(benchmark=name.removesuffix(_IGNORE), reason=f"it has no number of {without}")
+            for name, _, without in rows
+            if without
+        ),
+        tool="Bencher Metric Format",
+    )
+
+
+def _without_number(benchmark: Node) -> str:
+    missing = (measure for measure, metric in benchmark.fields() if is_missing(metric.field("value").value))
+    return next(missing, "")
 
 
 def _series(name: str, benchmark: Node) -> Iterator[Series]:

@@ -29,8 +29,9 @@ from ci_bench.formats import (
 )
 from ci_bench.formats.exporting import Export, Written
 from ci_bench.formats.parsing import Node, parse_json
-from ci_bench.formats.recognising import appearance, renamed, with_stable_names
+from ci_bench.formats.recognising import renamed, with_stable_names
 from ci_bench.formats.series import Reading, Unreadable
+from ci_bench.formats.unread import PACKED, appearance
 from ci_bench.records.faults import show
 from ci_bench.records.spelling import nearest
 
@@ -39,9 +40,10 @@ MAX_BYTES = 64 << 20
 MAX_SERIES = 10_000
 MAX_VALUES = 2_000_000
 _GZIP = b"\x1f\x8b"
-_ZIP = b"PK\x03\x04"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 """Byte order marks that PowerShell's ``>`` writes first."""
+_ZEROS_SOUGHT = 40
+"""Bytes at the beginning in which zeros are counted: every second one of UTF-16 is zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,13 @@ def decode(content: bytes) -> str:
         raise Unreadable(f"larger than {MAX_BYTES:,} bytes, the most that is read; have the tool leave out raw samples")
     if not content.strip():
         raise Unreadable("it is empty")
+    if packed := next((words for begin, words in PACKED.items() if content.startswith(begin)), None):
+        raise Unreadable(packed)
+    return _text(content)
+
+
+def _text(content: bytes) -> str:
+    """The text in UTF-8, or in the UTF-16 of PowerShell's ``>``, with or without a mark."""
     if content.startswith(_UTF16):
         try:
             return content.decode("utf-16")
@@ -133,19 +142,31 @@ def decode(content: bytes) -> str:
             raise Unreadable(
                 f"it begins as UTF-16 and is cut at byte {error.start}, and is not UTF-8 at byte 0; save it as UTF-8"
             ) from error
+    zeros = content[:_ZEROS_SOUGHT].count(0)
     try:
-        return content.decode("utf-8-sig")
+        if 0 in content[:2] and zeros > _ZEROS_SOUGHT // 4:
+            return content.decode("utf-16-le" if content[0] else "utf-16-be")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        zipped = "it is a zip archive; unpack it first" if content.startswith(_ZIP) else ""
-        raise Unreadable(zipped or f"it is not UTF-8 at byte {error.start}; save it as UTF-8") from error
+        raise Unreadable(f"it is not UTF-8 at byte {error.start}; save it as UTF-8") from error
+    if zeros:
+        raise Unreadable("it is binary; have the tool write JSON")
+    return text
 
 
 def _unpack(content: bytes) -> bytes:
-    """At most a byte more than is read: a small file can hold a very large one."""
-    try:
-        return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(content, MAX_BYTES + 1)
-    except zlib.error as error:
-        raise Unreadable(f"it cannot be unpacked: {error}") from error
+    """At most a byte more than is read: a small file can hold a very large one. There may be several packed texts in a row."""
+    unpacked = bytearray()
+    while content and len(unpacked) <= MAX_BYTES:
+        member = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+        try:
+            unpacked += member.decompress(content, MAX_BYTES + 1 - len(unpacked))
+        except zlib.error as error:
+            raise Unreadable(f"it cannot be unpacked: {error}") from error
+        if not member.eof and len(unpacked) <= MAX_BYTES:
+            raise Unreadable("it cannot be unpacked: it is cut short")
+        content = member.unused_data.lstrip(b"\0")
+    return bytes(unpacked)
 
 
 def read(text: str, name: str = AUTO) -> Reading:
@@ -158,7 +179,19 @@ def read(text: str, name: str = AUTO) -> Reading:
         return _checked(_read_any(text))
     if name not in _FORMATS:
         raise Unreadable(f"unknown format {name!r}{nearest(name, READABLE)}")
-    return replace(_checked(_FORMATS[name].read(_FORMATS[name].parse(text))), form=name)
+    try:
+        return replace(_checked(_FORMATS[name].read(_FORMATS[name].parse(text))), form=name)
+    except Unreadable as error:
+        raise Unreadable(f"{error}{_of_another_form(text, name)}") from error
+
+
+def _of_another_form(text: str, name: str) -> str:
+    """The end of a sentence about a file that was read in the wrong format; empty if it is of none."""
+    try:
+        form = _read_any(text).form
+    except Unreadable:
+        return ""
+    return "" if form == name or name.startswith("custom") else f"; it looks like a file of {form}"
 
 
 def _read_any(text: str) -> Reading:
@@ -167,13 +200,19 @@ def _read_any(text: str) -> Reading:
             return replace(one.read(one.parse(text)), form=name)
     if not text.lstrip().startswith(("{", "[")):
         raise Unreadable(f"{appearance(text)}; {_WHAT_TO_DO}")
-    root = oss_benchmark.parse(text) if oss_benchmark.is_lines(text) else parse_json(text)
-    for name, one in _FORMATS.items():
-        if one.matches(root):
-            return replace(one.read(root), form=name)
+    root = oss_benchmark.parse(text)
+    if form := _form_of(root):
+        return replace(_FORMATS[form].read(root), form=form)
     if github_action_benchmark.matches_custom(root):
         return replace(github_action_benchmark.read_custom(root, better=None), form="github-action-benchmark")
+    first = next(root.items(), None) if isinstance(root.value, list) else None
+    if not text.lstrip().startswith("[") and first is not None and (form := _form_of(first)):
+        raise Unreadable(f"it holds several files of {form} in a row; put each in a separate file")
     raise Unreadable(f"{appearance(text)}; {_WHAT_TO_DO}")
+
+
+def _form_of(root: Node) -> str | None:
+    return next((name for name, one in _FORMATS.items() if one.matches(root)), None)
 
 
 def _checked(reading: Reading) -> Reading:
@@ -195,12 +234,14 @@ def _checked(reading: Reading) -> Reading:
 
 
 def _on_one_line(reading: Reading) -> Reading:
-    """The same with names, units and reasons on one line each."""
+    """The same with names, units, reasons and facts on one line each."""
     named = [one.benchmark for one in reading.series] + [one.benchmark for one in (*reading.failed, *reading.skipped)]
     names = {name: _one_line(name) for name in dict.fromkeys(named)}
     clean = renamed(reading, {name: line for name, line in names.items() if line != name})
     return replace(
         clean,
+        tool=_one_line(clean.tool),
+        machine={name: _one_line(fact) if isinstance(fact, str) else fact for name, fact in clean.machine.items()},
         series=tuple(replace(one, measure=_one_line(one.measure), unit=_one_line(one.unit)) for one in clean.series),
         failed=tuple(replace(one, reason=_one_line(one.reason)) for one in clean.failed),
         skipped=tuple(replace(one, reason=_one_line(one.reason)) for one in clean.skipped),

@@ -17,14 +17,19 @@ def matches(root: Node) -> bool:
 
     Each message has a reason, and criterion's are among them.
     """
-    if not isinstance(root.value, list) or not root.value or not all(one.has("reason") for one in root.items()):
+    messages = _messages(root)
+    if not messages or not all(one.has("reason") for one in messages):
         return False
-    return any(one.field("reason").value in _REASONS for one in root.items() if isinstance(one.field("reason").value, str))
+    return any(one.field("reason").value in _REASONS for one in messages if isinstance(one.field("reason").value, str))
+
+
+def _messages(root: Node) -> list[Node]:
+    return list(root.items()) if isinstance(root.value, list) else [root]
 
 
 def read(root: Node) -> Reading:
     """The time of an iteration of each benchmark, by sample."""
-    done = [one for one in root.items() if one.field("reason").value == _COMPLETE]
+    done = [one for one in _messages(root) if one.field("reason").value == _COMPLETE]
     return Reading(series=tuple(map(_series, done)), tool="cargo-criterion")
 
 

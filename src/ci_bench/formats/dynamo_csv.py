@@ -68,8 +68,8 @@ _EXPECTED = (["name", "accuracy"], ["name", "accuracy", "graph_breaks"], ["name"
 
 def matches(text: str) -> bool:
     """Return whether it looks like this format."""
-    header = text.lstrip("\ufeff").partition("\n")[0].strip().replace('"', "")
-    return header.startswith("dev,name,batch_size") or header.split(",") in _EXPECTED
+    header = text.lstrip("\ufeff").partition("\n")[0].strip().replace('"', "").split(",")
+    return {*HEAD} <= {*header} or header in _EXPECTED
 
 
 def read(text: str) -> Reading:
@@ -134,16 +134,22 @@ def _rows(text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
     try:
         lines = csv.reader(text.lstrip("\ufeff").splitlines(), strict=True)
         header = next(lines, [])
-        if not ({"name", "dev"} <= {*header} or header in _EXPECTED) or len({*header}) != len(header):
+        if not _is_header(header):
             raise Unreadable("line 1: not a header of the dynamo runner's tables (dev, name, batch_size, …)")
         for cells in lines:
-            if not cells or cells == header:  # a blank line, or the header of another shard in the same file
+            if _is_header(cells):  # of another shard in the same file, which may have other columns
+                header = cells
+            if not cells or cells == header:
                 continue
             if len(cells) != len(header):
                 raise Unreadable(f"line {lines.line_num}: {len(cells)} cells, but the header has {len(header)}")
             yield lines.line_num, dict(zip(header, cells, strict=True))
     except csv.Error as error:
         raise Unreadable(f"it is not valid CSV: {error}") from error
+
+
+def _is_header(cells: Sequence[str]) -> bool:
+    return ({"name", "dev"} <= {*cells} or cells in _EXPECTED) and len({*cells}) == len(cells)
 
 
 def _has_latency(cell: str, place: str) -> bool:

@@ -1,11 +1,12 @@
 """The text that ``go test -bench`` prints, read.
 
 A line holds the benchmark, how often it ran, and pairs of a number and its unit. With ``-count`` a benchmark has several lines,
-which are samples of one process. https://pkg.go.dev/golang.org/x/perf/benchfmt
+which are samples of one process. Output of the benchmark itself stands between its name and its numbers. https://pkg.go.dev/golang.org/x/perf/benchfmt
 """
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from ci_bench.formats.importing import known_facts
 from ci_bench.formats.parsing import Node
@@ -13,7 +14,9 @@ from ci_bench.formats.series import Absent, Reading, Series, Unreadable, one_run
 from ci_bench.formats.units import direction
 from ci_bench.records.results import Better
 
-_RESULT = re.compile(r"(Benchmark\S*)\s+(\d+)\s+(\S.*)")
+_RESULT = re.compile(r"(Benchmark\S*)(?<!:)\s+(\d+)\s+(\S.*)")
+_BEGUN, _NUMBERS = re.compile(r"(Benchmark[^a-z\s]\S*)(?:\s.*)?"), re.compile(r"\d+\s+(\S+ ns/op.*)")
+_PACKAGE_FAILED = re.compile(r"FAIL\s+(\S+)\s+(?:\[.*|\d.*)")
 _FAILED = re.compile(r"--- FAIL: (Benchmark\S+)")
 _SKIPPED = re.compile(r"--- SKIP: (Benchmark\S+)")
 _HEAD = re.compile(r"(goos|goarch|pkg|cpu): (.+)")
@@ -22,40 +25,72 @@ _LOWER = {"allocs/op": Better.LOWER, "B/op": Better.LOWER}
 
 
 def matches(text: str) -> bool:
-    """Return whether a line is a result, or part of the header before the results."""
-    return any(_RESULT.fullmatch(line.strip()) or _HEAD.fullmatch(line.strip()) for line in text[:10_000].splitlines())
+    """Return whether a line is a result, part of the header before the results, or a failure; benchstat's tables have bars."""
+    lines = [line.strip() for line in text[:10_000].splitlines()]
+    known = any(pattern.fullmatch(line) for line in lines for pattern in (_RESULT, _HEAD, _PACKAGE_FAILED))
+    return known and not any("│" in line for line in lines)
 
 
 def read(text: str) -> Reading:
-    """Every unit of every benchmark, the samples of all its lines. Packages are part of the names.
+    """Every unit of every benchmark, the samples of all its lines. Packages are part of the names, and may fail as a whole.
 
     Raises:
         Unreadable: a line that begins as a result has no number with a unit.
     """
-    head: dict[str, str] = {}
-    values: dict[tuple[str, str], list[float]] = {}
-    absent: dict[str, list[Absent]] = {"failed": [], "skipped": []}
+    found = _Lines()
     for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
-        if named := _HEAD.fullmatch(line):
-            head[named[1]] = named[2]
-        elif result := _RESULT.fullmatch(line):
-            name = _full(head.get("pkg", ""), result[1])
-            for unit, value in _pairs(result[3].split(), number):
-                values.setdefault((name, unit), []).append(value)
-        for kind, pattern in (("failed", _FAILED), ("skipped", _SKIPPED)):
-            if gone := pattern.match(line):
-                absent[kind].append(Absent(benchmark=_full(head.get("pkg", ""), gone[1]), reason="go test says so"))
+        found.add(number, line)
     return Reading(
-        series=tuple(_series(name, unit, tuple(samples)) for (name, unit), samples in values.items()),
-        failed=tuple(absent["failed"]),
-        skipped=tuple(absent["skipped"]),
+        series=tuple(_series(name, unit, tuple(samples)) for (name, unit), samples in found.values.items()),
+        failed=(*found.failed, *found.without_numbers()),
+        skipped=tuple(found.skipped),
         tool="go test -bench",
-        machine=known_facts((name, head.get(name)) for name in ("goos", "goarch", "cpu")),
+        machine=known_facts((name, found.head.get(name)) for name in ("goos", "goarch", "cpu")),
     )
 
 
-def _full(package: str, name: str) -> str:
-    return f"{package}.{name}" if package else name
+@dataclass(kw_only=True, slots=True)
+class _Lines:
+    """Contents of the lines so far. `begun` are benchmarks whose name was printed, `last` the newest of them."""
+
+    head: dict[str, str] = field(default_factory=dict)
+    values: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    failed: list[Absent] = field(default_factory=list)
+    skipped: list[Absent] = field(default_factory=list)
+    begun: dict[str, None] = field(default_factory=dict)
+    last: str = ""
+
+    def add(self, number: int, line: str) -> None:
+        """Read one line."""
+        if named := _HEAD.fullmatch(line):
+            self.head[named[1]] = named[2]
+        elif result := _RESULT.fullmatch(line):
+            self._add_numbers(self._full(result[1]), result[3], number)
+        elif begun := _BEGUN.fullmatch(line):
+            self.last = self._full(begun[1])
+            self.begun[self.last] = None
+        elif self.last and (rest := _NUMBERS.fullmatch(line)):
+            self._add_numbers(self.last, rest[1], number)
+        elif broken := _PACKAGE_FAILED.fullmatch(line):
+            self.failed.append(Absent(benchmark=broken[1], reason="go test failed in this package"))
+        for absent, pattern in ((self.failed, _FAILED), (self.skipped, _SKIPPED)):
+            if gone := pattern.match(line):
+                absent.append(Absent(benchmark=self._full(gone[1]), reason="go test says so"))
+
+    def _add_numbers(self, name: str, words: str, number: int) -> None:
+        for unit, value in _pairs(words.split(), number):
+            self.values.setdefault((name, unit), []).append(value)
+
+    def _full(self, name: str) -> str:
+        package = self.head.get("pkg", "")
+        return f"{package}.{name}" if package else name
+
+    def without_numbers(self) -> Iterator[Absent]:
+        """Yield benchmarks that began and have no result, if a package failed: other lines may begin with such a name."""
+        known = {name for name, _ in self.values} | {one.benchmark for one in (*self.failed, *self.skipped)}
+        for name in self.begun if self.failed else ():
+            if not any(one == name or one.startswith((f"{name}-", f"{name}/")) for one in known):
+                yield Absent(benchmark=name, reason="it began and has no result")
 
 
 def _pairs(words: list[str], number: int) -> Iterator[tuple[str, float]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ci_bench.formats.exporting import Export, Written, split_times
 from ci_bench.formats.importing import known_facts, listed
-from ci_bench.formats.parsing import Node, is_number
+from ci_bench.formats.parsing import Node, is_missing, is_number
 from ci_bench.formats.series import Absent, Reading, Runs, Series, one_run
 from ci_bench.records.faults import show
 from ci_bench.records.results import Better
@@ -58,7 +58,10 @@ def read(root: Node) -> Reading:
         elif skips := [row for row in rows if _is_skipped(row)]:
             skipped.append(Absent(benchmark=name, reason=_said(skips[0], "skip_message")))
         elif samples := _samples(rows):
-            series += _series(name, samples)
+            if any(row.has("real_time") and is_missing(row.value["real_time"]) for row in samples):
+                failed.append(Absent(benchmark=name, reason="a repetition of it has no time"))
+            else:
+                series += _series(name, samples)
         elif other := [word for row in rows if (word := str(row.field("aggregate_name").value)) not in _FITS]:
             reason = f"the file has only the aggregates {', '.join(other)} of it, and no repetition, median or mean"
             skipped.append(Absent(benchmark=name, reason=f"{reason}; run it without --benchmark_report_aggregates_only"))
@@ -109,6 +112,8 @@ def _series(name: str, rows: Sequence[Node]) -> Iterator[Series]:
     unit = rows[0].get("time_unit")
     text = unit.text() if unit else "ns"
     for measure, derived in (("real_time", False), ("cpu_time", True)):
+        if derived and any(row.has(measure) and is_missing(row.value[measure]) for row in rows):
+            continue
         values = one_run(*(row.field(measure).number() for row in rows))
         label = "" if measure == "real_time" else measure
         yield Series(benchmark=name, measure=label, runs=values, unit=text, better=Better.LOWER, derived=derived)

@@ -9,7 +9,7 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from ci_bench.formats.exporting import Export, Written, split_times
-from ci_bench.formats.parsing import Node
+from ci_bench.formats.parsing import Node, is_missing
 from ci_bench.formats.series import Absent, Reading, Runs, Series, one_run
 from ci_bench.records.results import Better
 
@@ -31,10 +31,12 @@ def read(root: Node) -> Reading:
         name = _name(result)
         codes = result.get("exit_codes")
         wrong = [code.value for code in codes.items() if code.value != 0] if codes else []
-        if wrong:
+        if codes and wrong:
             meant = "if it is meant, have the command end with 0: hyperfine 'COMMAND || true'"
-            reason = f"{len(wrong)} runs ended with an error, such as exit code {wrong[0]}; {meant}"
-            failed.append(Absent(benchmark=name, reason=reason))
+            how = "a signal" if wrong[0] is None else f"exit code {wrong[0]}"
+            failed.append(
+                Absent(benchmark=name, reason=f"{len(wrong)} of {len(list(codes.items()))} runs ended with {how}; {meant}")
+            )
         else:
             series += _series(name, result)
     return Reading(series=tuple(series), failed=tuple(failed), tool="hyperfine")
@@ -52,7 +54,7 @@ def _series(name: str, result: Node) -> Iterator[Series]:
     seconds = times.numbers() if times and times.value else ((result.get("median") or result.field("mean")).number(),)
     yield Series(benchmark=name, runs=_processes(seconds), unit="s", better=Better.LOWER)
     for part in ("user", "system"):
-        if (mean := result.get(part)) is not None:
+        if (mean := result.get(part)) is not None and not is_missing(mean.value):
             values = one_run(mean.number())
             yield Series(benchmark=name, measure=f"{part}_time", runs=values, unit="s", better=Better.LOWER, derived=True)
     memory = result.get("memory_usage_byte")

@@ -100,12 +100,12 @@ def metric_of(
     least = min(values, default=0.0)
     furthest = max(values, default=0.0, key=abs)
     if not is_number(furthest * measured.scale):
-        raise Unreadable(f"{series.label!r} is {furthest:g} {unit}, which no computer can measure")
+        raise Unreadable(f"{listed([series.label])} is {furthest:g} {unit}, which no computer can measure")
     negative = least < 0 and measured.unit is not Unit.COUNT
     if not values or negative or (timed and least * measured.scale == 0 and not zero_allowed):
         said = f"is {least:g} {unit}".rstrip() if values else "has no number"
         fault = Incomparable if negative else Unreadable
-        raise fault(f"{series.label!r} {said}, which cannot be compared")
+        raise fault(f"{listed([series.label])} {said}, which cannot be compared")
     launches = enumerate(thinned(tuple(run for run in runs if run)), start=first)
     return Metric(
         name=name,
@@ -154,7 +154,7 @@ class _ImportedRow:
 
     metrics: dict[str, Metric] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
-    incomparable: list[str] = field(default_factory=list)
+    incomparable: dict[str, str] = field(default_factory=dict)
     versions: set[str] = field(default_factory=set)
     skips: list[str] = field(default_factory=list)
     seen: int = 0
@@ -172,9 +172,9 @@ def import_results(files: Mapping[str, Reading], *, run: Run, tool_version: str)
     for reading in files.values():
         _gather(reading, rows, undirected)
     cases = tuple(_case(name, row) for name, row in rows.items() if row.metrics or row.failures or row.skips)
-    incomparable = tuple(words for row in rows.values() for words in row.incomparable)
+    incomparable = tuple(words for row in rows.values() for words in row.incomparable.values())
     if not cases and incomparable:
-        raise Unreadable(f"nothing in it can be compared: {listed(incomparable)}")
+        raise Unreadable(f"nothing in it can be compared: {_some(incomparable, between='; ')}")
     if not cases:
         raise Unreadable(_without_direction(list(undirected)))
     counts = [len(metric.launches) for case in cases for metric in case.metrics]
@@ -249,7 +249,7 @@ def _add(row: _ImportedRow, series: Series, name: str) -> None:
             zero_allowed=True,
         )
     except Incomparable as error:
-        row.incomparable.append(str(error))
+        row.incomparable.setdefault(series.label, str(error))
         return
     except Unreadable as error:
         row.failures.append(str(error))
@@ -312,8 +312,14 @@ def _without_direction(undirected: Sequence[str]) -> str:
 
 def listed(names: Sequence[str], most: int = 3) -> str:
     """Some of the names as people read them, the end of a long one, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(show(name if len(name) <= LONGEST else f"…{name[-LONGEST:]}") for name in names[:most]) + more
+    shown = [show(name if len(name) <= LONGEST else f"…{name[-LONGEST + 1 :]}") for name in names]
+    return _some(shown, most)
+
+
+def _some(words: Sequence[str], most: int = 3, *, between: str = ", ") -> str:
+    """Some of the words, and how many more there are."""
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return between.join(words[:most]) + more
 
 
 def without_patch(version: object) -> object:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from ci_bench.formats.importing import known_facts
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Absent, Reading, Series
+from ci_bench.formats.units import direction
 from ci_bench.records.results import Better
 
 _THROUGHPUT, _NONE = "thrpt", "NaN"
@@ -44,7 +45,8 @@ def _series(row: Node) -> Iterator[Series]:
     name, primary, secondary = _name(row), row.field("primaryMetric"), row.get("secondaryMetrics")
     if not _is_known(primary):
         return
-    better = Better.HIGHER if row.field("mode").text() == _THROUGHPUT else Better.LOWER
+    better = direction(primary.field("scoreUnit").text())
+    better = better or (Better.HIGHER if row.field("mode").text() == _THROUGHPUT else Better.LOWER)
     yield _metric(name, "", primary, better, derived=False)
     for measure, metric in secondary.fields() if secondary else ():
         if metric.get("rawData") and _is_known(metric):

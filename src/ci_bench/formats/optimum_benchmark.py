@@ -6,7 +6,7 @@ has latency, throughput, memory, energy and efficiency, each with its unit.
 
 from collections.abc import Iterator
 
-from ci_bench.formats.parsing import Node
+from ci_bench.formats.parsing import Node, is_missing
 from ci_bench.formats.series import Reading, Series, one_run
 from ci_bench.records.results import Better
 
@@ -59,6 +59,6 @@ def _series(benchmark: str, target: Node) -> Iterator[Series]:
         ("energy", "total", Better.LOWER),
         ("efficiency", "value", Better.HIGHER),
     ):
-        if (found := target.get(part)) is not None:
+        if (found := target.get(part)) is not None and not is_missing(found.field(measured).value):
             value, unit = one_run(found.field(measured).number()), found.field("unit").text()
             yield Series(benchmark=benchmark, measure=part, runs=value, unit=unit, better=better, derived=True)

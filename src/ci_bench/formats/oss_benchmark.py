@@ -17,7 +17,6 @@ warm-ups, details of checks.
 import hashlib
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -25,11 +24,11 @@ from typing import Any
 
 from ci_bench.formats.dynamo_csv import MAIN, accuracy_word, candidates, device_of, model_of, of_models, speedup_of
 from ci_bench.formats.exporting import Files, Written, one_file
-from ci_bench.formats.importing import listed
-from ci_bench.formats.parsing import Node, parse_json
+from ci_bench.formats.importing import known_facts, listed
+from ci_bench.formats.parsing import Node, is_missing, parse_each, parse_json
 from ci_bench.formats.series import Reading, Series, Unreadable, one_run
-from ci_bench.formats.units import direction
-from ci_bench.records.results import Better, CaseResult, Outcome, Results, Status
+from ci_bench.formats.units import direction_of, unit_in
+from ci_bench.records.results import Better, CaseResult, Fact, Outcome, Results, Status
 
 
 def is_lines(text: str) -> bool:
@@ -42,11 +41,16 @@ def is_lines(text: str) -> bool:
 
 
 def parse(text: str) -> Node:
-    """One JSON text, or one on each line, the lines as a list. Raises `Unreadable`."""
+    """One JSON text, or one on each line, or several in a row, as a list. Raises `Unreadable`."""
     if is_lines(text):
         lines = enumerate(text.strip().splitlines(), 1)
         return Node([_line(number, line) for number, line in lines if line.strip()], "$")
-    return parse_json(text)
+    try:
+        return parse_json(text)
+    except Unreadable:
+        if (several := parse_each(text)) is None:
+            raise
+        return several
 
 
 def _line(number: int, line: str) -> Any:
@@ -71,12 +75,34 @@ def read(root: Node) -> Reading:
     found = of_models(_rows([one for one in records if _is_of_runner(one)]))
     others = [(one, one.field("metric")) for one in records if not _is_of_runner(one)]
     texts = [metric.field("name").text() for _, metric in others if _texts(metric)]
+    without = [metric.field("name").text() for _, metric in others if not _texts(metric) and _is_empty(metric)]
+    named = (("texts are not compared", texts), ("metrics without a number are not compared", without))
     return replace(
         found,
-        series=(*found.series, *(_series(one) for one, metric in others if not _texts(metric))),
+        series=(*found.series, *(_series(one) for one, metric in others if not _texts(metric) and not _is_empty(metric))),
         tool="PyTorch OSS benchmark v3",
-        notes=(f"texts are not compared: {listed([*dict.fromkeys(texts)])}",) if texts else (),
+        machine=_machine(records),
+        notes=tuple(f"{words}: {listed([*dict.fromkeys(names)])}" for words, names in named if names),
     )
+
+
+def _machine(records: Sequence[Node]) -> dict[str, Fact]:
+    """The runner that the database's own records name, if all name the same one."""
+    runners = {str([_fact(one, name) for name in ("type", "gpu_info")]): one for record in records for one in _runners(record)}
+    if len(runners) != 1:
+        return {}
+    (runner,) = runners.values()
+    return known_facts((("runner", _fact(runner, "type")), ("gpu", _fact(runner, "gpu_info"))))
+
+
+def _runners(record: Node) -> Sequence[Node]:
+    listed_ones = record.get("runners")
+    return list(listed_ones.items()) if listed_ones is not None and isinstance(listed_ones.value, list) else []
+
+
+def _fact(runner: Node, name: str) -> object:
+    found = runner.get(name)
+    return None if found is None else found.value
 
 
 _RUNNER = "TorchInductor"
@@ -112,20 +138,22 @@ def _settings(record: Node) -> str:
 
 def _texts(metric: Node) -> list[str]:
     """The words of a metric without numbers, such as an accuracy's ``pass``."""
-    info = metric.get("extra_info")
-    words = info.get("benchmark_values") if info and not metric.get("benchmark_values") else None
+    info, numbers = metric.get("extra_info"), metric.get("benchmark_values")
+    words = info.get("benchmark_values") if info and not (numbers and numbers.value) else None
     return [str(one.value) for one in words.items()] if words else []
+
+
+def _is_empty(metric: Node) -> bool:
+    """Return whether the list of numbers holds none."""
+    values = list(metric.field("benchmark_values").items())
+    return all(is_missing(one.value) for one in values)
 
 
 def _values(metric: Node) -> Sequence[float]:
     """The numbers of a metric, NaN included, which the runner writes where it has none."""
     field = metric.field("benchmark_values")
-    values = [math.nan if _is_nan(one.value) else one.number() for one in field.items()]
+    values = [math.nan if is_missing(one.value) else one.number() for one in field.items()]
     return values or field.wrong("the list is empty")
-
-
-def _is_nan(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _series(record: Node) -> Series:
@@ -133,33 +161,15 @@ def _series(record: Node) -> Series:
     info = metric.get("extra_info")
     about, better = (info.get("unit"), info.get("better")) if info else (None, None)
     name, unit = metric.field("name").text(), metric.get("unit") or about
-    said = unit.text() if unit else _unit_in(name)
-    values = metric.field("benchmark_values").numbers()
-    if not values:
-        metric.field("benchmark_values").wrong("the list is empty")
+    said = unit.text() if unit else unit_in(name)
+    values = [one.number() for one in metric.field("benchmark_values").items() if not is_missing(one.value)]
     return Series(
         benchmark=" ".join(_words(record)),
         measure=name,
         runs=one_run(*values),
         unit=said,
-        better=Better(better.value) if better is not None and better.value in tuple(Better) else _direction(name, said),
+        better=Better(better.value) if better is not None and better.value in tuple(Better) else direction_of(name, said),
     )
-
-
-_IN_BRACKETS, _RATE = re.compile(r".*\(([^()]+)\)"), re.compile(r"(?:.*[ _])?([a-z]+)_per_sec(?:ond)?")
-
-
-def _unit_in(name: str) -> str:
-    """The unit that a metric's name ends with: ``load_time(ms)``, ``token_per_sec``."""
-    if (found := _IN_BRACKETS.fullmatch(name)) is not None:
-        return found[1]
-    rate = _RATE.fullmatch(name)
-    return f"{rate[1]}/s" if rate else ""
-
-
-def _direction(name: str, unit: str) -> Better | None:
-    """That of the unit; fewer instructions are better."""
-    return Better.LOWER if name.endswith("instruction_count") else direction(unit)
 
 
 def _words(record: Node) -> Iterator[str]:

@@ -27,12 +27,41 @@ def parse_json(text: str) -> "Node":
     try:
         return Node(json.loads(_with_words(text), object_pairs_hook=_object), "$")
     except json.JSONDecodeError as error:
-        cut = "; the text is cut short" if text.lstrip().startswith(("{", "[")) and error.pos >= len(text.rstrip()) else ""
-        raise Unreadable(f"line {error.lineno}, column {error.colno}: not JSON: {error.msg}{cut}") from error
+        raise Unreadable(f"line {error.lineno}, column {error.colno}: not JSON: {error.msg}{_why(error)}") from error
     except RecursionError as error:
         raise Unreadable("it is nested too deep") from error
     except ValueError as error:
         raise Unreadable("an integer has too many digits") from error
+
+
+_EXCERPT, _VALUE = 20, re.compile(r"\S")
+_COMMA = re.compile(r"\d,$")
+
+
+def _why(error: json.JSONDecodeError) -> str:
+    """The place of an error in words, and its cause where that is certain."""
+    if error.doc.lstrip().startswith(("{", "[")) and error.pos >= len(error.doc.rstrip()):
+        return "; the text is cut short"
+    rest = error.doc[error.pos : error.pos + _EXCERPT]
+    if error.msg == "Extra data":
+        more = "; put each JSON text in a separate file" if rest.startswith(("{", "[")) else ""
+        return f" at {show(rest)}{more}"
+    if _COMMA.search(error.doc[: error.pos]) and rest[:1].isdigit():
+        return f" at {show(rest)}; if it is a decimal comma, run the tool with LC_ALL=C"
+    return f" at {show(rest)}"
+
+
+def parse_each(text: str) -> "Node | None":
+    """Several JSON texts in a row, on separate lines or not, as a list; lists among them are joined. `None` if it is not that."""
+    decoder, words, place = json.JSONDecoder(object_pairs_hook=_object), _with_words(text), 0
+    values: list[Any] = []
+    try:
+        while found := _VALUE.search(words, place):
+            value, place = decoder.raw_decode(words, found.start())
+            values += value if isinstance(value, list) else [value]
+    except (ValueError, RecursionError):
+        return None
+    return Node(values, "$")
 
 
 _WORD = re.compile(r'"(?:[^"\\]|\\.)*"|-?\b(?:nan|inf|infinity)\b', re.IGNORECASE)
@@ -137,3 +166,8 @@ def is_number(value: Any) -> bool:
         return math.isfinite(value)
     except OverflowError:
         return False
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether it is null or NaN, which tools write for what they could not measure."""
+    return value is None or (isinstance(value, float) and math.isnan(value))

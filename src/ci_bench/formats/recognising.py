@@ -1,10 +1,9 @@
-"""Description of texts that no reader knows, and of names that change from run to run.
+"""Names that change from run to run, and names that only some files have in full.
 
 An address of an object or a temporary folder in a benchmark's name differs in every run, so the same benchmark
 would be gone and new each time.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,65 +11,20 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ci_bench.formats.series import Absent, Reading, Series
-from ci_bench.records.faults import show
 
 Named = TypeVar("Named", Series, Absent)
 
-_LOOKS = (
-    ("the text that `cargo bench` prints; `cargo criterion --message-format=json` is read", r"(?m)^test .+ bench:"),
-    (
-        "the text that criterion prints; `cargo criterion --message-format=json` is read",
-        r"(?m)time:\s+\[[^\]\n]+\]|^Benchmarking ",
-    ),
-    ("the text that Catch2 prints; neither its text nor its XML is read", r"(?i)benchmark name\s+samples\s+iterations"),
-    ("the text that iai or gungraun prints, which is not read", r"(?m)^\s+Instructions:\s"),
-    ("the text that Benchmark.js prints, which is not read", r" x [\d,.]+ ops/sec "),
-    ("the text of pytest-benchmark; `pytest --benchmark-json=FILE` is read", r"(?m)^-+ benchmark.*: \d+ tests? -+$"),
-    ("the CSV of hyperfine; `--export-json FILE` is read", r"\Acommand,mean,stddev,median,user,system,min,max"),
-    (
-        "PyTorch's table of expected instruction counts, which is not read; its tables of expected accuracies are",
-        r"\A\s*[\w.-]+,[\w ]*instruction[ _]count,\d+",
-    ),
-    (
-        "PyTorch's table of expected speedups, which is not read; the runner's own tables of performance are",
-        r"\A#?name,.*,perf_speedup_target",
-    ),
-    ("the CSV of Google Benchmark; `--benchmark_out_format=json` is read", r"(?m)^name,iterations,real_time,cpu_time"),
-    ("HTML", r"(?i)\A\s*<(!doctype html|html)"),
-    ("XML", r"\A\s*<\?xml"),
-    ("a table in CSV", r"\A[^\n,]+(,[^\n,]*){2,}\n"),
-    ("YAML, or a text whose first line is a name and a colon", r"\A[\w-]+:(\s|$)"),
-)
-"""Descriptions of texts, with their patterns."""
-_MOST_LOOKED_AT = 100_000
 _SHOWN = 5
-
-
-def appearance(text: str) -> str:
-    """Describe the looks of an unknown text: a tool's output, or how it begins."""
-    begin = text.lstrip("\ufeff")[:_MOST_LOOKED_AT]
-    for words, pattern in _LOOKS:
-        if re.search(pattern, begin):
-            return f"it looks like {words}"
-    if begin.lstrip().startswith("{"):
-        names = re.findall(r'"((?:[^"\\]|\\.){1,40})"\s*:', begin[:2000])[:_SHOWN]
-        fields = ", ".join(map(show, dict.fromkeys(names)))
-        return f"it is JSON, but of no known form (fields: {fields})" if names else "it is JSON, but of no known form"
-    if begin.lstrip().startswith("["):
-        return "it is JSON, but of no known form: a list"
-    try:
-        json.loads(begin)
-    except (ValueError, RecursionError):
-        pass
-    else:
-        return "it is JSON, but of no known form: a single value"
-    first = next((line.strip() for line in begin.splitlines() if line.strip()), "")
-    return f"it is neither JSON nor a text that is read; it begins with {show(first[:60])}"
-
 
 _CHANGING: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b0x[0-9a-fA-F]{5,16}\b"), "0x…"),
-    (re.compile(r"(/(?:private/)?(?:tmp|var/folders/[^/\s]+/[^/\s]+/T)/)(?:pytest-of-[^/\s]+/pytest-\d+|tmp[\w]{6,12})"), r"\1…"),
+    (
+        re.compile(r"(/(?:private/)?(?:tmp|var/folders/[^/\s]+/[^/\s]+/T)/)(?:pytest-of-[^/\s]+/pytest-\d+|tmp\.?\w{6,12})"),
+        r"\1…",
+    ),
+    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\b"), "…"),
+    (re.compile(r"(?<=[\w$])@(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{6,8}\b"), "@…"),
+    (re.compile(r"\b(pid[ =:])\d+\b"), r"\1…"),
 )
 
 
@@ -100,7 +54,7 @@ def with_stable_names(reading: Reading) -> Reading:
         return reading
     shown = ", ".join(list(known.values())[:_SHOWN])
     count = "1 benchmark" if len(known) == 1 else f"{len(known)} benchmarks"
-    note = f"addresses and temporary folders in the names of {count} are not compared: {shown}"
+    note = f"addresses, temporary folders and the like in the names of {count} are not compared: {shown}"
     return replace(renamed(reading, known), notes=(*reading.notes, note))
 
 

@@ -81,6 +81,32 @@ def direction(unit: str) -> Better | None:
     return Better.HIGHER if ratio is None or _WORK.fullmatch(ratio[1]) or _bytes(_plain(ratio[1])) else None
 
 
+_IN_BRACKETS, _RATE = re.compile(r".*\(([^()]+)\)"), re.compile(r"(?:.*[ _])?([a-z]+)_per_sec(?:ond)?")
+_ENDING = re.compile(r"(?:.*[ _-])?(ms|us|ns|secs?|seconds|gbps|[tg]flops|qps|rps)|.*(?:latency|time|duration)_(s)")
+_MEMORY = re.compile(r".*(?:peak|max|used|usage|alloc|reserved).*[ _]([kmg]i?b|bytes)")
+_THROUGHPUT = re.compile(r"(?:.*[ _])?throughput")
+
+
+def unit_in(name: str) -> str:
+    """The unit that a metric's name ends with: ``load_time(ms)``, ``token_per_sec``, ``mean_ttft_ms``."""
+    if (found := _IN_BRACKETS.fullmatch(name)) is not None:
+        return found[1]
+    if (rate := _RATE.fullmatch(name)) is not None:
+        return f"{rate[1]}/s"
+    lower = name.lower()
+    if (ending := _ENDING.fullmatch(lower) or _MEMORY.fullmatch(lower)) is not None:
+        unit = next(filter(None, ending.groups()))
+        return "GB/s" if unit == "gbps" else unit
+    return "1/s" if _THROUGHPUT.fullmatch(lower) else ""
+
+
+def direction_of(name: str, unit: str) -> Better | None:
+    """That of a metric by its unit, or by its name: fewer instructions are better, and a larger speedup."""
+    if name.endswith("instruction_count"):
+        return Better.LOWER
+    return Better.HIGHER if name.lower().endswith("speedup") else direction(unit)
+
+
 def _interpret_ratio(above: str, below: str) -> Measured:
     if (seconds := _SECONDS.get(below)) is not None:
         counted = _COUNTED.fullmatch(above)

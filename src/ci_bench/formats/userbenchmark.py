@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 
 from ci_bench.formats.dynamo_csv import device_of, model_of, tag_of
 from ci_bench.formats.exporting import Files, Written, one_file
-from ci_bench.formats.parsing import Node
+from ci_bench.formats.parsing import Node, is_missing
 from ci_bench.formats.series import Absent, Reading, Series, one_run
+from ci_bench.formats.units import direction_of, unit_in
 from ci_bench.records.results import Better, CaseResult, Results, Status
 
 GIGA = 1e9
@@ -41,6 +42,7 @@ def write(results: Results, name: str = "ci-bench") -> Files:
 
 _ENDINGS: Mapping[str, tuple[str, Better]] = {
     "_latency": ("ms", Better.LOWER), "_latencies": ("ms", Better.LOWER), "_compile_time": ("s", Better.LOWER),
+    "_compilation_time": ("s", Better.LOWER), "_walltime": ("ms", Better.LOWER), "_peak_mem": ("GB", Better.LOWER),
     "_gmem": ("GB", Better.LOWER), "_cmem": ("GB", Better.LOWER), "_memory": ("GB", Better.LOWER),
     "_graph_breaks": ("count", Better.LOWER), "_speedup": ("x", Better.HIGHER), "_throughput": ("1/s", Better.HIGHER),
     "_tflops": ("TFLOPS", Better.HIGHER), "_qps": ("qps", Better.HIGHER), "_accuracy": ("", Better.HIGHER),
@@ -60,11 +62,18 @@ def read(root: Node) -> Reading:
     for name, value in root.field("metrics").fields():
         if isinstance(value.value, str):
             failed.append(Absent(benchmark=name, reason=value.value[:200] or "no reason was given"))
-            continue
-        ending = next((one for one in _ENDINGS if name.lower().endswith(one)), "")
-        unit, better = _ENDINGS.get(ending, ("", None))
-        series.append(Series(benchmark=name, runs=one_run(value.number()), unit=unit, better=better))
+        elif is_missing(value.value):
+            failed.append(Absent(benchmark=name, reason="the file has no number of it"))
+        else:
+            series.append(_series(name, value))
     return Reading(series=tuple(series), failed=tuple(failed), tool="TorchBench userbenchmark")
+
+
+def _series(name: str, value: Node) -> Series:
+    ending = next((one for one in _ENDINGS if name.lower().endswith(one)), "")
+    said = unit_in(name)
+    unit, better = _ENDINGS.get(ending, (said, direction_of(name, said)))
+    return Series(benchmark=name, runs=one_run(value.number()), unit=unit, better=better)
 
 
 def _counts(row: CaseResult) -> bool:

@@ -105,6 +105,15 @@ def read_results(path: Path, *, max_bytes: int = MAX_BYTES) -> "Results":
     return document
 
 
+def parse_results(content: bytes, path: Path) -> "Results":
+    """Check a results document that was read from `path` before. Raises `BadDocument` with every fault."""
+    from ci_bench.records.results import Results
+
+    document = _checked(_loaded(path, content, MAX_BYTES), path, Kind.RESULTS)
+    assert isinstance(document, Results)  # noqa: S101 - only a bug of ours breaks it
+    return document
+
+
 def read_comparison(path: Path, *, max_bytes: int = MAX_BYTES) -> "Comparison":
     """Read and check a comparison document. Raises `BadDocument` with every fault."""
     from ci_bench.records.comparison import Comparison
@@ -127,9 +136,7 @@ def parse_calibration(content: bytes, path: Path) -> "Calibration":
     """Check a calibration document that was read from `path` before. Raises `BadDocument` with every fault."""
     from ci_bench.records.calibration import Calibration
 
-    document, faults = _parse(_loaded(path, content, MAX_BYTES), Kind.CALIBRATION)
-    if document is None or faults:
-        raise BadDocument(f"{path}: not a sound {Kind.CALIBRATION} document:\n{capped(faults)}")
+    document = _checked(_loaded(path, content, MAX_BYTES), path, Kind.CALIBRATION)
     assert isinstance(document, Calibration)  # noqa: S101 - only a bug of ours breaks it
     return document
 
@@ -270,7 +277,11 @@ def text_of(document: "Document") -> str:
 
 
 def _read(path: Path, kind: Kind, max_bytes: int) -> "Document":
-    document, faults = _parse(_load(path, max_bytes), kind)
+    return _checked(_load(path, max_bytes), path, kind)
+
+
+def _checked(raw: Any, path: Path, kind: Kind) -> "Document":
+    document, faults = _parse(raw, kind)
     if document is None or faults:
         raise BadDocument(f"{path}: not a sound {kind} document:\n{capped(faults)}")
     return document

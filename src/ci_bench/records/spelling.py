@@ -8,6 +8,8 @@ one typing error in every third character count as near.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ci_bench.records.predecessors import describe_field
+
 MAX_WORD = 60
 MOST_PLACES = 3
 CANDIDATES = 5
@@ -35,6 +37,8 @@ def meant(word: Any, known: Sequence[str]) -> str:
 
 def unknown_field(name: str, known: Sequence[str], place: Sequence[str], places: Places) -> str:
     """Describe an unknown field of a mapping at `place`; `places` are those of the whole schema."""
+    if place[:1] == ["suites"] and name not in places and (said := describe_field(name, known)):
+        return f"unknown field{said}"
     near = _near(name, known)
     homes = _homes(name, place, places)
     if not homes or (near and (near.rstrip("s") == name.rstrip("s") or not _are_kin(homes, place))):

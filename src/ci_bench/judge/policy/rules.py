@@ -146,6 +146,16 @@ def beyond_belief(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, f
                 f"{said}: has its unit or its work changed? If not, raise implausible_speedup for this case in policy.cases",
                 math.log(pair.speedup / limit),
             )
+        elif explained is None and _takes_no_time(pair):
+            yield (
+                f"{place(pair)}: {pair.reason}: was it run? If so, set implausible_speedup for this case in policy.cases",
+                math.inf,
+            )
+
+
+def _takes_no_time(pair: Pair) -> bool:
+    """Return whether another tool measured no time where base took some."""
+    return pair.verdict is Verdict.IMPROVED and pair.unit is Unit.SECONDS and pair.speedup is None and not pair.detail
 
 
 def _may_vanish(pair: Pair) -> bool:

@@ -16,7 +16,7 @@ from ci_bench.judge.times.ratios import Known, Series, describe
 from ci_bench.judge.times.suspicion import Suspicion
 from ci_bench.judge.wording import change_size, count_of, place
 from ci_bench.records.comparison import CommonShift, Interval, Pair, Pairing, SpeedupChange, Verdict
-from ci_bench.records.config import MetricPolicy, Policy
+from ci_bench.records.config import PROCESS_PEAKS, MetricPolicy, Policy
 from ci_bench.records.labels import DOING
 from ci_bench.records.metrics import COMPILE_COLD, ENGINE, IMPORTED, LEAST_BYTES, REPLACED, STEP_TIME, MetricKind
 from ci_bench.records.open_cases import SeriesName
@@ -145,8 +145,16 @@ def lines_of(
             or (ground.ended and _compiled_once(base_side, head_side, threshold))
             or (key[0] not in owed[key[1]] and (key[0] in details or not rule.gates or _by_device(metric, base_side, head_side))),
             title=_title(rule, metric),
-            least=rule.least,
+            least=_least(rule, metric, (*base_side, *head_side)),
         )
+
+
+def _least(rule: MetricPolicy, metric: Metric, sides: Sequence[Metric]) -> float:
+    """The policy's, or none for peaks that no process can have: those of an operator or an allocator repeat exactly."""
+    if metric.unit is not Unit.BYTES or metric.name in ENGINE or not PROCESS_PEAKS.search(metric.name):
+        return rule.least
+    smallest = min((value for one in sides for launch in one.launches for value in launch.values), default=LEAST_BYTES)
+    return rule.least if smallest >= LEAST_BYTES else 0.0
 
 
 def _compiled_once(base: tuple[Metric, ...], head: tuple[Metric, ...], threshold: float) -> bool:
