@@ -167,7 +167,24 @@ def _reading(path: Path, content: bytes, source: str) -> "Reading":
     try:
         return read(decode(content), source)
     except Unreadable as error:
+        if source == "auto" and (steps := _steps_of_log(content)):
+            raise BadInput(
+                f"{path}: a training log of {steps:,} steps; compare it with the option `losses` of the suite `command`, and"
+                f" `ci-bench show {path}` prints what that reads"
+            ) from error
         raise BadInput(f"{path}: {error}") from error
+
+
+def _steps_of_log(content: bytes) -> int:
+    """Count the steps of a training's log; 0 for other files."""
+    from ci_bench.formats import training_log
+    from ci_bench.formats.catalogue import decode
+    from ci_bench.formats.series import Unreadable
+
+    try:
+        return len(training_log.read(decode(content), {}).ranks[0])
+    except Unreadable:
+        return 0
 
 
 def _run(contents: dict[Path, bytes]) -> Run:
