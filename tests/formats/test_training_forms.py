@@ -150,9 +150,16 @@ def test_a_percentage_is_no_step() -> None:
 def test_lines_between_json_are_left_out() -> None:
     lines = [json.dumps({"step": step, "loss": loss}) for step, loss in enumerate(LOSSES)]
     text = "\n".join([*lines[:5], "UserWarning: this is slow", *lines[5:]])
-    assert len(read(text, {}).ranks[0]) == len(LOSSES)
+    for banner in ("", "[rank0] starting\n"):
+        assert len(read(banner + text, {}).ranks[0]) == len(LOSSES)
     with pytest.raises(Unreadable, match="line 12 is not a JSON object"):
         read("\n".join(lines)[:-4], {})
+
+
+def test_evaluations_come_first_in_json_after_a_banner() -> None:
+    lines = [json.dumps({"step": step, "val": {"loss": 9.0}, "train": {"loss": loss}}) for step, loss in enumerate(LOSSES)]
+    log = read("starting\n" + "\n".join(lines), {})
+    assert (tuple(step.loss for step in log.ranks[0]), log.evaluations) == (LOSSES, (9.0,) * 12)
 
 
 @pytest.mark.parametrize(

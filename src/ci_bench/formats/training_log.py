@@ -43,6 +43,8 @@ MOST_RANKS = 1024
 MOST_TIME = 1e12
 MOST_BYTES = 2**53
 SHOWN = 10
+MOST_BANNER = 50
+"""Lines among which those of other programs may come before JSON."""
 PLACEHOLDERS = (-1.0, 0.0)
 """Losses that a rank writes which has none, as pipelines do."""
 
@@ -223,6 +225,9 @@ def _no_loss(tried: Sequence[str], text: str, rows: Sequence[Row] | None, found:
 def _form(text: str) -> str:
     start = text.lstrip("\ufeff \t\r\n")
     if not start.startswith(("{", "[")):
+        first = [line for line in start.split("\n", MOST_BANNER)[:MOST_BANNER] if line.strip()]
+        if 2 * sum(isinstance(document_of(line), dict) for line in first) > len(first):
+            return "jsonl"
         return "csv" if is_table(start) else "columns" if is_columns(start) else "log"
     first = document_of(start.partition("\n")[0])
     if isinstance(first, dict) and HISTORY not in first and (start.count("\n") > 1 or rows_of_document(first) is None):
@@ -252,7 +257,7 @@ def _rows(text: str, form: str) -> Iterator[Row]:
                 values = document_of(line)
                 if isinstance(values, dict):
                     yield number, flat(values)
-                elif line.lstrip().startswith(("{", "[")):
+                elif line.lstrip().startswith("{") or values is not None:
                     raise Unreadable(f"line {number + 1} is not a JSON object")
 
 
