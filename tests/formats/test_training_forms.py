@@ -55,6 +55,9 @@ LINES = {
     "tensors": Form("step {s} loss tensor({x}, device='cuda:0', grad_fn=<NllLossBackward0>)"),
     "numpy": Form("{s}: {{'loss': np.float32({x}), 'acc': np.float32(0.5)}}"),
     "jax": Form("step {s}: loss=Array({x}, dtype=float32)"),
+    "xtuner": Form("01/01 10:00:00 - mmengine - INFO - Iter(train) [ {s}/12]  lr: 1e-5  time: 1.2  loss: {x}"),
+    "swift": Form("{{'loss': {x}, 'epoch': 0.1, 'global_step/max_steps': '{s}/12', 'percentage': '1.00%'}}"),
+    "ggml": Form("train_opt_callback: iter= {s} sample=9/1000 sched=0.1 loss={x} dt=00:00:12 eta=01:02:03 |->"),
     "words": Form("Step {s} of 12: current loss = {x} (3.1 ms)"),
     "litgpt": Form("Epoch 1 | iter {s} step 0 | loss train: {x}, val: n/a | iter time: 31.2 ms"),
     "micro-batches": Form("micro step 0/2 | micro_loss 9.1\nmicro step 1/2 | micro_loss 9.2\nstep {s} | loss {x}"),
@@ -90,6 +93,7 @@ def test_a_form_is_read(name) -> None:
     (steps,) = log.ranks
     assert tuple(step.loss for step in steps) == LOSSES
     assert (steps[0].label, steps[-1].label) == (form.first, form.last)
+    assert {step.time_s for step in steps} <= {None, 0.0312}
     assert [step.grad_norm for step in steps] == [1.5 if form.norm else None] * len(LOSSES)
     assert (len(log.evaluations), log.others) == (form.evaluations, form.others)
 

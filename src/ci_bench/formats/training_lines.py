@@ -64,7 +64,8 @@ _EVALUATED = re.compile(
 )
 _ANY_LOSS = re.compile(rf"(?<![A-Za-z])loss[\s:=\"']{{1,40}}((?>{NUMBER}))(?![\w.])", re.IGNORECASE)
 _EPOCH = re.compile(r"(?<![A-Za-z_])epoch[\s:=#\[\"']{0,20}(\d{1,9})(?![\d.]*\.\d)", re.IGNORECASE)
-_OF = re.compile(r"(?:^|[\s\[|(:,])(\d{1,12})\s{0,10}/\s{0,10}(\d{1,12})(?=[\s\]|):,\[]|$)")
+_OF = re.compile(r"(?:^|[\s\[|(:,'\"])(\d{1,12})\s{0,10}/\s{0,10}(\d{1,12})(?!\s\d{1,2}:\d\d)(?=[\s\]|):,\['\"]|$)")
+"""A count of all, but no date before a time."""
 _BEFORE_EPOCHS = re.compile(r"epochs?[\s:=#\[]*$", re.IGNORECASE)
 _BRACKET = re.compile(r"(?:^|[\s\]])\[(?:step\s)?(\d{1,12})\](?=[\s:]|$)", re.IGNORECASE)
 _PAIR = re.compile(r"^\s*\[(\d{1,9}),\s*(\d{1,12})\](?!<)")
@@ -338,7 +339,7 @@ def _named(name: str) -> re.Pattern[str]:
     before, between = r"(?:(?:^|[^A-Za-z_/\s\"'])\s*|(?<=\s\s)|(?<=\t)|(?<=[\"']\s))[\"']?", r"[\s:=\"']{1,40}"
     if " " in name and name.lower().endswith("loss"):
         before = r"(?<![\w/.\-])[\"']?"
-    return re.compile(f"{before}{re.escape(name)}{between}((?>{NUMBER}))([A-Za-z%]{{0,12}})(?![A-Za-z0-9_#])", re.IGNORECASE)
+    return re.compile(f"{before}{re.escape(name)}{between}((?>{NUMBER}))([A-Za-z%]{{0,12}})(?![A-Za-z0-9_#]|:\\d)", re.IGNORECASE)
 
 
 def in_milliseconds(name: str) -> bool:
