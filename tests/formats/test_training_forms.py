@@ -162,7 +162,7 @@ def test_lines_between_json_are_left_out() -> None:
 
 def test_evaluations_come_first_in_json_after_a_banner() -> None:
     lines = [json.dumps({"step": step, "val": {"loss": 9.0}, "train": {"loss": loss}}) for step, loss in enumerate(LOSSES)]
-    log = read("starting\n" + "\n".join(lines), {})
+    log = read("[rank0] starting\n" + "\n".join(lines), {})
     assert (tuple(step.loss for step in log.ranks[0]), log.evaluations) == (LOSSES, (9.0,) * 12)
 
 

@@ -224,18 +224,19 @@ def _no_loss(tried: Sequence[str], text: str, rows: Sequence[Row] | None, found:
 
 def _form(text: str) -> str:
     start = text.lstrip("\ufeff \t\r\n")
-    if not start.startswith(("{", "[")):
-        first = [line for line in start.split("\n", MOST_BANNER)[:MOST_BANNER] if line.strip()]
-        if 2 * sum(isinstance(document_of(line), dict) for line in first) > len(first):
+    if start.startswith(("{", "[")):
+        first = document_of(start.partition("\n")[0])
+        if isinstance(first, dict) and HISTORY not in first and (start.count("\n") > 1 or rows_of_document(first) is None):
             return "jsonl"
-        return "csv" if is_table(start) else "columns" if is_columns(start) else "log"
-    first = document_of(start.partition("\n")[0])
-    if isinstance(first, dict) and HISTORY not in first and (start.count("\n") > 1 or rows_of_document(first) is None):
+        whole = document_of(start)
+        if isinstance(whole, dict):
+            return "trainer_state" if HISTORY in whole or rows_of_document(whole) is None else "json"
+        if isinstance(whole, list):
+            return "json"
+    begin = [line for line in start.split("\n", MOST_BANNER)[:MOST_BANNER] if line.strip()]
+    if 2 * sum(isinstance(document_of(line), dict) for line in begin) > len(begin):
         return "jsonl"
-    whole = document_of(start)
-    if isinstance(whole, dict):
-        return "trainer_state" if HISTORY in whole or rows_of_document(whole) is None else "json"
-    return "json" if isinstance(whole, list) else "log"
+    return "csv" if is_table(start) else "columns" if is_columns(start) else "log"
 
 
 def _rows(text: str, form: str) -> Iterator[Row]:
