@@ -148,11 +148,11 @@ def _search(text: str, rows: Sequence[Row] | None, asked: Mapping[str, Sequence[
     found = _found(text, rows, asked)
     if found.records or named:
         return found
-    other = _found(text, rows, asked | {"loss": OTHER_LOSSES})
+    other = _found(text, rows, {**asked, "loss": OTHER_LOSSES})
     if other.records:
         return other
     alone = [name for name in _names_in(text, rows) if training_lines.is_loss(name)]
-    return _found(text, rows, asked | {"loss": tuple(alone)}) if len(alone) == 1 else found
+    return _found(text, rows, {**asked, "loss": tuple(alone)}) if len(alone) == 1 else found
 
 
 def _names_in(text: str, rows: Sequence[Row] | None) -> list[str]:
