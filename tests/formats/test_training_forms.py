@@ -167,7 +167,13 @@ def test_evaluations_come_first_in_json_after_a_banner() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["[0/5] Loss_D: 1.7 Loss_G: 4.5\n", "pg_loss:0.1 vf_loss:0.2\n", "iter 0 D loss: 1.7 G loss: 4.5\n"]
+    "text",
+    [
+        "step 1 lossless: 2.5\n",
+        "[0/5] Loss_D: 1.7 Loss_G: 4.5\n",
+        "pg_loss:0.1 vf_loss:0.2\n",
+        "iter 0 D loss: 1.7 G loss: 4.5\n",
+    ],
 )
 def test_one_of_several_losses_must_be_named(text) -> None:
     with pytest.raises(Unreadable, match=r"name it with `losses\.loss`"):

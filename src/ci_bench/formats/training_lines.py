@@ -262,7 +262,7 @@ def _other_losses(piece: str, asked: Sequence[str]) -> tuple[str, ...]:
 
 def is_loss(name: str) -> bool:
     """Return whether a name is that of a training's loss: no evaluation, no mean of an epoch, no scale."""
-    words = set(re.split(r"[^a-z]+", name.lower().replace("loss", " loss ")))
+    words = set(re.split(r"[^a-z]+", re.sub(r"loss(?![a-z])", " loss ", name.lower())))
     return "loss" in words and not words & _NO_LOSS
 
 

@@ -84,12 +84,14 @@ _WHOLE_RUN = "train_runtime"
 class Log:
     """Content of a log: steps of each rank, evaluations, and counts of skipped records.
 
-    `numbers` are those of the ranks, `others` the names of losses that are not read.
+    `numbers` are those of the ranks, `others` the names of losses that are not read. `loss` is the name of the loss that is read
+    where it is the only one.
     """
 
     ranks: Ranks
     numbers: tuple[int, ...] = (0,)
     others: tuple[str, ...] = ()
+    loss: str = ""
     evaluations: tuple[float, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
 
@@ -114,6 +116,7 @@ class _FoundLosses:
     evaluations: list[float]
     left_out: Counter[str]
     others: dict[str, None] = field(default_factory=dict)
+    loss: str = ""
 
 
 def read(text: str, names: Mapping[str, str], form: str = "auto") -> Log:
@@ -152,7 +155,7 @@ def _search(text: str, rows: Sequence[Row] | None, asked: Mapping[str, Sequence[
     if other.records:
         return other
     alone = [name for name in _names_in(text, rows) if training_lines.is_loss(name)]
-    return _found(text, rows, {**asked, "loss": tuple(alone)}) if len(alone) == 1 else found
+    return replace(_found(text, rows, {**asked, "loss": tuple(alone)}), loss=alone[0]) if len(alone) == 1 else found
 
 
 def _names_in(text: str, rows: Sequence[Row] | None) -> list[str]:
@@ -177,6 +180,7 @@ def _log(found: _FoundLosses) -> Log:
         ranks=ranks,
         numbers=numbers,
         others=tuple(found.others),
+        loss=found.loss,
         evaluations=tuple(found.evaluations),
         left_out=dict(left_out),
     )

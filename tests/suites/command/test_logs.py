@@ -347,6 +347,11 @@ def test_logs_of_other_ranks_are_no_pass(theirs, ours) -> None:
     assert f"the logs are of {ours} (candidate) and {theirs} (reference) ranks" in found.detail
 
 
+def test_the_only_loss_is_named() -> None:
+    lines = "".join(f"step {step} packet_loss: {loss:.4f}\n" for step, loss in enumerate(BASE.loss))
+    assert "on both sides; the loss is 'packet_loss'" in gate(lines, lines).detail
+
+
 def test_losses_that_are_not_read_are_named() -> None:
     lines = "".join(f"[{step}/120] Loss_D: {loss:.4f} Loss_G: 1.25\n" for step, loss in enumerate(BASE.loss))
     found = gate(lines, lines, {"loss": "Loss_D"})

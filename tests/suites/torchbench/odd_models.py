@@ -150,6 +150,17 @@ class Sparse(nn.Module):
         return self.rows(x)
 
 
+class Silent(nn.Module):
+    """It returns nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(16, 16)
+
+    def forward(self, x):
+        self.layer(x)
+
+
 class Lazy(nn.Module):
     """Its weights do not exist before its first call."""
 
@@ -195,6 +206,10 @@ def freezing():
 
 def sparse():
     return Sparse(), (torch.randint(0, 32, (4, 8)),)
+
+
+def silent():
+    return Silent(), _rows()
 
 
 def layer_drop():

@@ -117,6 +117,14 @@ def test_a_generator_of_outputs_is_judged():
     assert checks_of(Evidence(checks=program.finish()))["finite_outputs"].outcome is Outcome.PASS
 
 
+def test_outputs_without_a_tensor_fail():
+    program = opened(source="own", models=["odd_models:silent"], mode="inference")[1].open("eager")
+    program.step(lambda: None)
+    check = checks_of(Evidence(checks=program.finish()))["finite_outputs"]
+    assert check.outcome is Outcome.FAIL
+    assert check.detail == "the outputs (NoneType) hold no tensor, so nothing is compared; return one"
+
+
 @pytest.mark.parametrize(
     ("model", "mode", "says"),
     [

@@ -106,7 +106,12 @@ def _reading(log: Log) -> str:
     """Describe in words which ranks were read, and what was left out."""
     ranks = f"rank {log.numbers[0]}" if len(log.ranks) == 1 else f"{len(log.ranks)} ranks"
     shown = ", ".join(map(repr, log.others[:MOST_OTHERS])) + (" …" if len(log.others) > MOST_OTHERS else "")
-    parts = [ranks, f"not compared: {shown}" if shown else "", f"not training steps: {log.remarks}" if log.left_out else ""]
+    parts = [
+        ranks,
+        f"the loss is {log.loss!r}" if log.loss else "",
+        f"not compared: {shown}" if shown else "",
+        f"not training steps: {log.remarks}" if log.left_out else "",
+    ]
     return "; ".join(filter(None, parts))[:MOST_READING]
 
 
