@@ -112,6 +112,17 @@ def test_a_document_is_read(name) -> None:
     assert [(step.label, step.loss) for step in steps] == [(str(step), loss) for step, loss in enumerate(LOSSES)]
 
 
+def test_a_table_with_decimal_commas_is_read() -> None:
+    text = "step;loss;grad_norm\r\n" + "".join(
+        f"{step};{loss:.4f};1.500\r\n".replace(".", ",") for step, loss in enumerate(LOSSES)
+    )
+    (steps,) = read(text, {}).ranks
+    assert [(step.loss, step.grad_norm) for step in steps] == [(loss, 1.5) for loss in LOSSES]
+    assert read("step;loss\r\n0;1,5\r\n1;1,400\r\n", {}).ranks[0][1].loss == 1.4
+    with pytest.raises(Unreadable, match="'1,500' may be"):
+        read("step;loss\n0;1,500\n1;1,400\n", {})
+
+
 def test_a_label_of_each_task_is_a_rank() -> None:
     text = "".join(f"{rank}: step {step} loss {loss + rank}\n" for step, loss in enumerate(LOSSES) for rank in (1, 0))
     log = read(text, {})

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from ci_bench.formats.series import Unreadable
-from ci_bench.formats.training_numbers import NotANumber, parse_spelled
+from ci_bench.formats.training_numbers import Commas, NotANumber, parse_spelled
 
 Row = tuple[int, dict[str, Any]]
 HISTORY = "log_history"
@@ -47,7 +47,7 @@ def is_table(text: str) -> bool:
 
 
 def rows_of_table(text: str) -> Iterator[Row]:
-    """The rows of CSV (commas, semicolons or tabs); empty cells are left out.
+    """The rows of CSV (commas, semicolons or tabs), with decimal commas as points; empty cells are left out.
 
     Raises:
         Unreadable: a row has another number of cells than the header.
@@ -59,12 +59,14 @@ def rows_of_table(text: str) -> Iterator[Row]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=False)
     try:
         header = [name.strip() for name in next(row for row in reader if row)]
+        commas = delimiter == ";" and Commas.of(re.split(r"[;\s]+", text)).decimal
         for row in reader:
             if row == [] or [name.strip() for name in row] == header:
                 continue
             if len(row) != len(header):
                 raise Unreadable(f"line {reader.line_num} has {len(row)} cells, but the header has {len(header)}")
-            cells = {name: cell.strip() for name, cell in zip(header, row, strict=True) if cell.strip()}
+            own = [cell.strip().replace(",", ".") if commas else cell.strip() for cell in row]
+            cells = {name: cell for name, cell in zip(header, own, strict=True) if cell}
             yield reader.line_num - 1, cells
     except csv.Error as error:
         raise Unreadable(f"line {reader.line_num} is not a valid table row: {error}") from None
