@@ -385,3 +385,11 @@ def test_a_benchmark_whose_own_code_changed_is_not_compared(ci_bench, tmp_path) 
         (tmp_path / f"{name}.json").write_text(json.dumps(raw))
     _, out, _ = ci_bench("compare", tmp_path / "base.json", tmp_path / "edited.json")
     assert "Measure base again with head's benchmarks, then compare." in " ".join(out.split())
+
+
+def test_a_training_log_is_named(ci_bench, tmp_path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("".join(f"step {step} loss {4 - step / 10}\n" for step in range(12)))
+    code, _, said = ci_bench("compare", log, log)
+    assert code == 2
+    assert "a training log; compare it with the option `losses`" in said

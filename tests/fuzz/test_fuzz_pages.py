@@ -115,7 +115,7 @@ PLANTED = {
     "config": "ci_bench.configuration.config._file_complaints",
     "accepted": "ci_bench.configuration.accepting._faults",
     "config of plugins": "ci_bench.configuration.config._with_suites",
-    "losses of a training": "ci_bench.formats.training_log.by_rank",
+    "losses of a training": "ci_bench.formats.training_steps.by_rank",
     "event files of a training": "ci_bench.formats.training_events._fields",
     "benchmarks": "ci_bench.suites.functions.grids._check",
     "repository": "ci_bench.starting.survey._import_names",

@@ -28,7 +28,7 @@ MOST_DRIFT = max(DEFAULT_DRIFT.values())
 ENOUGH_LAUNCHES = 5
 MOST_FILES = 1000
 SHOWN = 5
-_BEGIN_BYTES = 200
+_BEGIN_BYTES, MOST_OF_LOG = 200, 1_000_000
 _STDIN = Path("/dev/stdin")
 """Stands for ``-``."""
 _RESULTS = re.compile(rb'\s*\{\s*"kind"\s*:\s*"results"')
@@ -172,7 +172,25 @@ def _reading(path: Path, content: bytes, source: str) -> "Reading":
     try:
         return read(decode(content), source)
     except Unreadable as error:
+        if source == "auto" and _is_training_log(content):
+            raise BadInput(
+                f"{path}: a training log; compare it with the option `losses` of the suite `command`, and"
+                f" `ci-bench show {path}` prints what that reads"
+            ) from error
         raise BadInput(f"{path}: {error}") from error
+
+
+def _is_training_log(content: bytes) -> bool:
+    from ci_bench.formats import training_log
+    from ci_bench.formats.catalogue import decode
+    from ci_bench.formats.series import Unreadable
+
+    begin = content if len(content) <= MOST_OF_LOG else content[:MOST_OF_LOG].rpartition(b"\n")[0]
+    try:
+        training_log.read(decode(begin), {})
+    except Unreadable:
+        return False
+    return True
 
 
 def _run(contents: dict[Path, bytes]) -> Run:

@@ -26,7 +26,7 @@ from itertools import pairwise
 
 from ci_bench.formats import training_log
 from ci_bench.formats.series import Unreadable
-from ci_bench.formats.training_log import LogRecord
+from ci_bench.formats.training_steps import LogRecord, by_rank
 from ci_bench.records.spelling import meant
 
 TENSORBOARD, WANDB = "tensorboard", "wandb"
@@ -179,7 +179,7 @@ def _moment(log: _Log, record: LogRecord) -> float:
 def _by_rank(runs: Mapping[str, list[LogRecord]], form: str, *, has_ranks: bool) -> tuple[tuple[LogRecord, ...], ...]:
     """The steps of each rank: as the numbers say it, else a folder is a rank."""
     if has_ranks or len(runs) == 1:
-        return training_log.by_rank([record for records in runs.values() for record in records])
+        return by_rank([record for records in runs.values() for record in records])
     if form == WANDB:
         message = f"{len(runs)} runs of W&B have losses ({', '.join(sorted(runs)[:SHOWN])})"
         raise Unreadable(
@@ -187,9 +187,7 @@ def _by_rank(runs: Mapping[str, list[LogRecord]], form: str, *, has_ranks: bool)
         )
     folders = sorted(runs, key=_natural)
     try:
-        return training_log.by_rank(
-            [replace(record, rank=rank) for rank, folder in enumerate(folders) for record in runs[folder]]
-        )
+        return by_rank([replace(record, rank=rank) for rank, folder in enumerate(folders) for record in runs[folder]])
     except Unreadable as error:
         raise Unreadable(f"{error}; each folder with losses is a rank: {', '.join(folders[:SHOWN])}") from error
 

@@ -12,35 +12,72 @@ so each redraw of a bar is one.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
 from typing import Any
 
 from ci_bench.formats.series import Unreadable
 from ci_bench.formats.training_numbers import NUMBER, Commas, NotANumber, parse, scale_of
+from ci_bench.formats.training_steps import UNIQUE
 
 LONGEST_LINE = 100_000
-MOST_NAMED_LINES = 2000
+MOST_NAMED_LINES, MOST_FIRST = 2000, 20
 EVALUATION, AVERAGE = "evaluation", "average"
 EVALUATED = ("eval_loss", "val_loss", "valid_loss", "validation_loss", "test_loss", "eval/loss", "val/loss", "test/loss")
 """Names of the losses of evaluations."""
+_NO_LOSS = {
+    "val",
+    "valid",
+    "validation",
+    "eval",
+    "evaluation",
+    "test",
+    "dev",
+    "epoch",
+    "avg",
+    "average",
+    "mean",
+    "scale",
+    "scaler",
+}
 
+_COUNTS = {"step", "rank"}
+"""Numbers without a unit: ``Steps: 5%`` is not a step."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _BREAK = re.compile(r"[\r\n]")
-_RANK = re.compile(r"^\s*\[(?:rank|default|\d+,)\s*(\d+)\](?:<\w+>)?:?", re.IGNORECASE)
+_LEVEL = re.compile(r"\b(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?)\b|(?<=\d)Z(?=\s)")
+"""The level or the end of the time before a message: no word of a name."""
+_AMOUNT = re.compile(r"(?<![\w.,])([-+]?(?:\d[\d.,]*[A-Za-z%]{1,4}(?:/\w{1,7})?|nan|inf))\s(?=\w)", re.IGNORECASE)
+"""A number with its unit, or none: it ends before the next name, as in ``loss nan step 3``."""
+_WRAPPED = re.compile(r"\b(?:tensor|[Aa]rray|DeviceArray|(?:np\.|numpy\.|jnp\.|torch\.)?float\d{0,2})\(\[?(?=[-+.\dni])")
+"""A number as the representation of a tensor or scalar: ``tensor(2.3, device='cuda:0')``."""
+_RANK = re.compile(r"^\s*(?:\[(?:rank|default)\s*(\d+)\]|\[\d+,\s*(\d+)\]<\w+>)", re.IGNORECASE)
+_LABEL = re.compile(r"^\s*(\d{1,9}):\s")
+"""The number of the task, as ``srun --label`` prints it, or that of the step."""
 _EVALUATION = re.compile(
     r"(?<![\w/.\-])(?:val|valid|validation|validating|eval|evaluation|evaluating|test|testing)(?![\w/.\-]|\s*=)", re.IGNORECASE
 )
-_AVERAGE = re.compile(r"(?<![\w/.\-])averaged?(?![\w/.\-])|\|\s*train\s*\|\s*epoch", re.IGNORECASE)
+_AVERAGE = re.compile(r"(?<![\w/.\-])averaged?(?![\w/.\-])|\|\s*train\s*\|\s*epoch|epoch results:", re.IGNORECASE)
 _EVALUATED = re.compile(
     rf"(?<![A-Za-z])(?:(?:eval|val|valid|validation|test)[ _/\-]loss|lm loss value)[\s:=\"']{{1,40}}((?>{NUMBER}))(?![\w.])",
     re.IGNORECASE,
 )
 _ANY_LOSS = re.compile(rf"(?<![A-Za-z])loss[\s:=\"']{{1,40}}((?>{NUMBER}))(?![\w.])", re.IGNORECASE)
 _EPOCH = re.compile(r"(?<![A-Za-z_])epoch[\s:=#\[\"']{0,20}(\d{1,9})(?![\d.]*\.\d)", re.IGNORECASE)
-_OF = re.compile(r"(?:^|[\s\[|(:,])(\d{1,12})\s{0,10}/\s{0,10}(\d{1,12})(?=[\s\]|):,\[]|$)")
+_OF = re.compile(r"(?:^|[\s\[|(:,'\"])(\d{1,12})\s{0,10}/\s{0,10}(\d{1,12})(?!\s\d{1,2}:\d\d)(?=[\s\]|):,\['\"]|$)")
+"""A count of all, but no date before a time."""
 _BEFORE_EPOCHS = re.compile(r"epochs?[\s:=#\[]*$", re.IGNORECASE)
-_NAMED = re.compile(rf"([A-Za-z][\w./\-]*(?: [A-Za-z][\w./\-]*)?)[\"']?\s?[:=][\s\"']{{0,20}}{NUMBER}", re.IGNORECASE)
+_BRACKET = re.compile(r"(?:^|[\s\]])\[(?:step\s)?(\d{1,12})\](?=[\s:]|$)", re.IGNORECASE)
+_PAIR = re.compile(r"^\s*\[(\d{1,9}),\s*(\d{1,12})\](?!<)")
+"""Epoch and step, as PyTorch's tutorials print them: ``[1,  2000] loss: 2.173``."""
+_COUNTED = r"(step|iteration|iter|itr|it|update|num_updates|batch|batch_idx)s?[\s:=#\[\"']{1,20}(\d{1,12})(?!\w|[.,]\d)"
+_WORD = re.compile(rf"(?<![\w/.\-])(?<!micro )(?<!mini )(?<!val )(?<!eval )(?<!test ){_COUNTED}", re.IGNORECASE)
+_HEADER = re.compile(rf"(?<![\w/.\-])(?<!micro )(?<!mini ){_COUNTED}(?:\s?(?:/|of)\s?\d+)?\s*(?=[\])|:,;=\-]|$)", re.IGNORECASE)
+"""The step of a record whose loss is on a later line."""
+_EPOCH_HEADER = re.compile(r"^\W{0,20}epoch[\s:#\[]{0,10}(\d{1,9})(?:\s?(?:/|of)\s?\d+)?\W*$", re.IGNORECASE)
+_NAMED = re.compile(
+    rf"([A-Za-z][\w./\-]*(?: [A-Za-z][\w./\-]*)?)[\"']?(?:\s?[:=]|(?<=loss))[\s\"']{{0,20}}(?<=[\s:=\"']){NUMBER}", re.IGNORECASE
+)
 
 Values = dict[str, tuple[float, bool]]
 
@@ -50,7 +87,8 @@ class LogLine:
     """One record of a log: at the break `line` (from 0), which people count as line `number`.
 
     `values` are the numbers by meaning, each with whether it is in milliseconds. `part` is what the line is of, if not of a
-    training step. `position` is the step that a bar or a counter shows; `bar` says that a carriage return ended or began it.
+    training step. `counters` are numbers that may count its steps, `position` that of a bar; `bar` says that a carriage return
+    ended or began it. `others` are the names of its other losses.
     """
 
     values: Values
@@ -58,10 +96,26 @@ class LogLine:
     number: int = 1
     part: str = ""
     epoch: int | None = None
-    position: int | None = None
+    counters: Mapping[str, int] = field(default_factory=dict)
     rank: int | None = None
     bar: bool = False
     evaluated: float | None = None
+    others: tuple[str, ...] = ()
+
+    @property
+    def position(self) -> int | None:
+        """The count of a bar, ``10/80``."""
+        return self.counters.get("of")
+
+
+@dataclass(kw_only=True, slots=True)
+class _Block:
+    """The lines of a record of several: its step and epoch, its gradient norm, and its place in the records read."""
+
+    step: int | None = None
+    epoch: int | None = None
+    norm: tuple[float, bool] | None = None
+    place: int | None = None
 
 
 def read_lines(text: str, asked: Mapping[str, Sequence[str]], defaults: Mapping[str, Sequence[str]]) -> list[LogLine]:
@@ -73,26 +127,66 @@ def read_lines(text: str, asked: Mapping[str, Sequence[str]], defaults: Mapping[
         Unreadable: a loss or a gradient norm is a number of two readings. It names the line.
     """
     commas, found, number = _commas(text, asked), list[LogLine](), 1
-    start = 0
+    start, block = 0, _Block()
     for position, end in enumerate(_ends(text)):
-        piece = _COLOUR.sub("", text[start : min(end, start + LONGEST_LINE)])
+        piece = _plain(text[start : min(end, start + LONGEST_LINE)])
         bar = "\r" in (text[end : end + 1], text[start - 1 : start]) and text[end : end + 2] != "\r\n"
         try:
             line = _line(piece, asked, defaults, commas)
+            norm = _find(piece, "grad_norm", asked["grad_norm"], defaults, commas) if line is None else None
         except NotANumber as error:
             raise Unreadable(f"line {number}: {error}") from None
-        if line is not None:
-            found.append(replace(line, line=position, number=number, bar=bar))
+        if line is None:
+            _note(piece, None if norm is None else norm[0], block, found)
+        else:
+            others = _other_losses(piece, asked["loss"]) if len(found) < MOST_FIRST else ()
+            line = replace(line, line=position, number=number, bar=bar, others=others)
+            found.append(_of_block(line, block, len(found)))
         number += text[end : end + 1] == "\n"
         start = end + 1
     return found
 
 
+def _plain(piece: str) -> str:
+    """A line without colours, levels, and representations of numbers."""
+    if "\x1b" in piece:
+        piece = _COLOUR.sub("", piece)
+    if "(" in piece:
+        piece = _WRAPPED.sub("", piece)
+    return _AMOUNT.sub(r"\1 | ", _LEVEL.sub("|", piece))
+
+
+def _note(piece: str, norm: tuple[float, bool] | None, block: _Block, found: list[LogLine]) -> None:
+    """Note what a line without a loss says of the records around it."""
+    if (epoch := _EPOCH_HEADER.match(piece)) is not None:
+        block.epoch = int(epoch[1])
+    elif (step := _HEADER.search(piece)) is not None:
+        block.step, block.norm, block.place = int(step[2]), norm, None
+    elif norm is not None and block.place is not None:
+        record = found[block.place]
+        found[block.place] = replace(record, values={"grad_norm": norm, **record.values})
+    elif norm is not None:
+        block.norm = norm
+
+
+def _of_block(line: LogLine, block: _Block, place: int) -> LogLine:
+    """The record with what the lines above say of it."""
+    if line.part:
+        return line
+    if line.epoch is None:
+        line = replace(line, epoch=block.epoch)
+    if block.step is None or "step" in line.values:
+        return line
+    values = line.values if block.norm is None else {"grad_norm": block.norm, **line.values}
+    line = replace(line, values=values, counters={"header": block.step, **line.counters})
+    block.step, block.norm, block.place = None, None, place
+    return line
+
+
 def names_in(text: str) -> list[str]:
     """The names that numbers have in a log, as they come first."""
-    return list(
-        dict.fromkeys(match[1].strip() for line in text.split("\n")[:MOST_NAMED_LINES] for match in _NAMED.finditer(line[:2000]))
-    )
+    lines = (_plain(line[:2000]) for line in re.split(r"[\r\n]", text)[:MOST_NAMED_LINES])
+    return list(dict.fromkeys(match[1].strip() for line in lines for match in _NAMED.finditer(line)))
 
 
 def _ends(text: str) -> Iterator[int]:
@@ -128,15 +222,48 @@ def _line(
         if what != "loss" and (value := _find(piece, what, asked[what], defaults, commas)) is not None:
             values[what] = value[0]
     before = piece[: loss[1]] if loss else piece
-    epoch = _EPOCH.search(before)
     return LogLine(
         values=values,
         part=_part(before) if loss else EVALUATION,
-        epoch=int(epoch[1]) if epoch else None,
-        position=_position(piece),
+        epoch=_epoch(before),
+        counters=_counters(piece),
         rank=_rank(piece),
         evaluated=parse(evaluated[1], Commas(decimal=True)) if evaluated else None,
     )
+
+
+def _epoch(before: str) -> int | None:
+    epoch = _EPOCH.search(before) or _PAIR.match(before)
+    return int(epoch[1]) if epoch else None
+
+
+def _counters(piece: str) -> dict[str, int]:
+    """The numbers of a line that may count its steps, the likeliest first."""
+    begin = piece[:2000]
+    found = {word[1].lower(): int(word[2]) for word in reversed(list(_WORD.finditer(begin)))}
+    if (pair := _PAIR.match(begin)) is not None:
+        found["pair"] = int(pair[2])
+    for match in _OF.finditer(begin):
+        if not _BEFORE_EPOCHS.search(begin[: match.start(1)]):
+            found["of"] = int(match[1])
+            break
+    if (bracket := _BRACKET.search(begin)) is not None:
+        found["bracket"] = int(bracket[1])
+    if (label := _LABEL.match(begin)) is not None:
+        found[UNIQUE] = int(label[1])
+    return found
+
+
+def _other_losses(piece: str, asked: Sequence[str]) -> tuple[str, ...]:
+    known = {name.lower() for name in (*asked, *EVALUATED)}
+    names = (match[1].strip() for match in _NAMED.finditer(piece[:2000]) if "loss" in match[1].lower())
+    return tuple(name for name in names if name.lower() not in known and is_loss(name))
+
+
+def is_loss(name: str) -> bool:
+    """Return whether a name is that of a training's loss: no evaluation, no mean of an epoch, no scale."""
+    words = set(re.split(r"[^a-z]+", re.sub(r"loss(?![a-z])", " loss ", name.lower())))
+    return "loss" in words and not words & _NO_LOSS
 
 
 def _part(before: str) -> str:
@@ -147,18 +274,7 @@ def _part(before: str) -> str:
 
 def _rank(piece: str) -> int | None:
     found = _RANK.match(piece)
-    return None if found is None else int(found[1])
-
-
-def _position(piece: str) -> int | None:
-    """Return the count of a bar or counter, ``10/ 80``.
-
-    The count of epochs is ignored.
-    """
-    for match in _OF.finditer(piece[:2000]):
-        if not _BEFORE_EPOCHS.search(piece[: match.start(1)]):
-            return int(match[1])
-    return None
+    return None if found is None else int(found[1] or found[2])
 
 
 def _key_and_value(piece: str) -> str | None:
@@ -181,7 +297,7 @@ def _find(
     piece: str, what: str, names: Sequence[str], defaults: Mapping[str, Sequence[str]], commas: Commas
 ) -> tuple[tuple[float, bool], int] | None:
     """The first named number with whether it is in milliseconds, and where its name begins."""
-    lowered = piece.lower()
+    lowered = _lowered(piece)
     for name in names:
         if name.lower() not in lowered:  # much faster than the pattern
             continue
@@ -196,12 +312,17 @@ def _find(
     return None
 
 
+@lru_cache(maxsize=1)
+def _lowered(piece: str) -> str:
+    return piece.lower()
+
+
 def _value(match: re.Match[str], what: str, name: str, commas: Commas) -> tuple[float, bool] | None:
     text, unit = match[1], match[2]
     signal = what in {"loss", "grad_norm"}
     if unit == "ms" and not signal:
         return parse(text), True
-    scale = scale_of(unit)
+    scale = scale_of(unit) if what not in _COUNTS or not unit else None
     if scale is None:
         if signal:
             raise NotANumber(f"{name} is {text}{unit}, whose unit is not known")
@@ -213,10 +334,12 @@ def _value(match: re.Match[str], what: str, name: str, commas: Commas) -> tuple[
 def _named(name: str) -> re.Pattern[str]:
     """Match a name, its number, and letters after it.
 
-    No word may be before the name: ``val loss`` is not a loss.
+    No word may be before the name, unless columns part them: ``val loss`` is not a loss. A name of two words says which it is.
     """
-    before, between = r"(?:^|[^A-Za-z_/\s\"'])\s*[\"']?", r"[\s:=\"']{1,40}"
-    return re.compile(f"{before}{re.escape(name)}{between}((?>{NUMBER}))([A-Za-z%]{{0,12}})(?![A-Za-z0-9_])", re.IGNORECASE)
+    before, between = r"(?:(?:^|[^A-Za-z_/\s\"'])\s*|(?<=\s\s)|(?<=\t)|(?<=[\"']\s))[\"']?", r"[\s:=\"']{1,40}"
+    if " " in name and name.lower().endswith("loss"):
+        before = r"(?<![\w/.\-])[\"']?"
+    return re.compile(f"{before}{re.escape(name)}{between}((?>{NUMBER}))([A-Za-z%]{{0,12}})(?![A-Za-z0-9_#]|:\\d)", re.IGNORECASE)
 
 
 def in_milliseconds(name: str) -> bool:

@@ -10,40 +10,51 @@ four decimals keeps four, and the judge allows for that.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
 from ci_bench.formats import training_lines
 from ci_bench.formats.series import Unreadable
-from ci_bench.formats.training_lines import AVERAGE, EVALUATED, EVALUATION, LogLine, in_milliseconds
+from ci_bench.formats.training_lines import AVERAGE, EVALUATION, LogLine, in_milliseconds
 from ci_bench.formats.training_numbers import MILLISECONDS, NotANumber, is_whole, parse_spelled
+from ci_bench.formats.training_steps import LogRecord, Ranks, by_rank, with_steps, without_repeats
 from ci_bench.formats.training_tables import (
     HISTORY,
     Row,
+    canonical,
     document_of,
+    flat,
     is_columns,
+    is_evaluated,
     is_table,
+    messages_of,
     names_of,
     rows_of_columns,
     rows_of_document,
+    rows_of_drawing,
     rows_of_table,
 )
 from ci_bench.records.spelling import meant
 
 FORMATS = ("auto", "jsonl", "trainer_state", "log", "csv", "columns", "json")
-MOST_STEPS = 100_000
 MOST_RANKS = 1024
 MOST_TIME = 1e12
 MOST_BYTES = 2**53
 SHOWN = 10
+MOST_BANNER = 50
+"""Lines among which those of other programs may come before JSON."""
 PLACEHOLDERS = (-1.0, 0.0)
 """Losses that a rank writes which has none, as pipelines do."""
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "step": ("step", "steps", "iter", "iteration", "global_step"),
     "loss": ("loss", "lm loss", "train/loss"),
-    "grad_norm": ("grad_norm", "grad norm", "gnorm", "train/grad_norm"),
+    "grad_norm": (
+        "grad_norm", "grad norm", "gnorm", "train/grad_norm", "gradient_norm", "gradient norm", "total_grad_norm",
+        "global_grad_norm", "optim/total_grad_norm", "gradnorm", "norm",
+    ),
     "time": ("step_time", "step_time_s", "step_time_ms", "elapsed time per iteration (ms)", "dt"),
     "clock": ("clock",),
     "cpu": ("step_cpu_time",),
@@ -51,57 +62,36 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "peak": ("peak_allocated_bytes",),
     "tokens": ("tokens",),
     "rank": ("rank",),
-}
+}  # fmt: skip
 """Default names in records: the first one that a record has counts."""
 
-OTHER_LOSSES = ("train_loss", "train_loss_step", "lm_loss", "total_loss", "train/loss_step", "train/CrossEntropyLoss")
+OTHER_LOSSES = (
+    "train_loss", "train_loss_step", "lm_loss", "total_loss", "train/loss_step", "train/CrossEntropyLoss", "train loss",
+    "training loss", "training_loss", "loss train", "loss/train", "loss/train/total", "reduced_train_loss",
+)  # fmt: skip
 """Names of losses where no record has one by the names above."""
+COUNTERS = (
+    "_step", "current_steps", "num_updates", "train/global_step", "trainer/global_step", "global_steps", "it", "update", "batch",
+    "time/total_timesteps", "time/iterations",
+)  # fmt: skip
+"""Names of numbers that may count steps where no record has a step."""
 _MODES = ("mode", "split", "phase", "stage", "subset")
 _OF_EVALUATION = ("val", "eval", "test", "dev")
 _WHOLE_RUN = "train_runtime"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LogRecord:
-    """One step as one process wrote it, at `line` (from 0).
-
-    `epoch` is there where steps restart with each. `time_s` is what it took, `cpu_s` what the process's threads computed
-    meanwhile, `clock_s` when it ended. `allocated` are the bytes in use after it, `peak` the most so far on a GPU.
-    """
-
-    step: int | None
-    rank: int
-    loss: float
-    epoch: int | None = None
-    grad_norm: float | None = None
-    time_s: float | None = None
-    cpu_s: float | None = None
-    clock_s: float | None = None
-    tokens: float | None = None
-    allocated: int | None = None
-    peak: int | None = None
-    line: int = 0
-
-    @property
-    def label(self) -> str:
-        """The step as the log has it; empty if it has none."""
-        if self.step is None:
-            return ""
-        return str(self.step) if self.epoch is None else f"epoch {self.epoch}, iteration {self.step}"
-
-
-Ranks = tuple[tuple[LogRecord, ...], ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Log:
     """Content of a log: steps of each rank, evaluations, and counts of skipped records.
 
-    `numbers` are those of the ranks.
+    `numbers` are those of the ranks, `others` the names of losses that are not read. `loss` is the name of the loss that is read
+    where it is the only one.
     """
 
     ranks: Ranks
     numbers: tuple[int, ...] = (0,)
+    others: tuple[str, ...] = ()
+    loss: str = ""
     evaluations: tuple[float, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
 
@@ -125,7 +115,8 @@ class _FoundLosses:
     records: list[LogRecord]
     evaluations: list[float]
     left_out: Counter[str]
-    derived: bool = False
+    others: dict[str, None] = field(default_factory=dict)
+    loss: str = ""
 
 
 def read(text: str, names: Mapping[str, str], form: str = "auto") -> Log:
@@ -142,19 +133,42 @@ def read(text: str, names: Mapping[str, str], form: str = "auto") -> Log:
     form = _form(text) if form == "auto" else form
     asked = {what: (names[what],) if what in names else NAMES[what] for what in NAMES}
     rows = None if form == "log" else list(_rows(text, form))
-    found = _found(text, rows, asked)
-    if not found.records and "loss" not in names:
-        found = _found(text, rows, asked | {"loss": OTHER_LOSSES})
+    found = _search(text, rows, asked, named="loss" in names)
+    if not found.records and form == "jsonl":
+        text, rows = messages_of(rows or ()), None
+        found = _search(text, rows, asked, named="loss" in names)
+    if not found.records and form == "log" and (drawn := rows_of_drawing(text)):
+        found = _search(text, drawn, asked, named="loss" in names)
+        rows = drawn
     if not found.records:
         raise Unreadable(_no_loss(asked["loss"], text, rows, found))
     must_say(names, found.records)
     return _log(found)
 
 
+def _search(text: str, rows: Sequence[Row] | None, asked: Mapping[str, Sequence[str]], *, named: bool) -> _FoundLosses:
+    """The records with a loss by the names asked; by other names of losses, or the only one, unless the user set one."""
+    found = _found(text, rows, asked)
+    if found.records or named:
+        return found
+    other = _found(text, rows, {**asked, "loss": OTHER_LOSSES})
+    if other.records:
+        return other
+    alone = [name for name in _names_in(text, rows) if training_lines.is_loss(name)]
+    return replace(_found(text, rows, {**asked, "loss": tuple(alone)}), loss=alone[0]) if len(alone) == 1 else found
+
+
+def _names_in(text: str, rows: Sequence[Row] | None) -> list[str]:
+    return training_lines.names_in(text) if rows is None else names_of(rows)
+
+
 def _log(found: _FoundLosses) -> Log:
     records, left_out = found.records, found.left_out
-    if found.derived and not _in_steps(records):
-        records = [replace(record, step=None, epoch=None) for record in records]
+    records = with_steps(records)
+    whole = len(records)
+    records = without_repeats(records)
+    if len(records) < whole:
+        left_out["steps that a resumed run repeated"] += whole - len(records)
     numbered = any(record.step is not None for record in records)
     if numbered and (without := sum(record.step is None for record in records)):
         left_out["losses without a step"] += without
@@ -162,18 +176,14 @@ def _log(found: _FoundLosses) -> Log:
     for rank, value in placeholders.items():
         left_out[f"steps of rank {rank}, which writes the placeholder {value:g}"] += len(ranks[0])
     numbers = tuple(steps[0].rank for steps in ranks)
-    return Log(ranks=ranks, numbers=numbers, evaluations=tuple(found.evaluations), left_out=dict(left_out))
-
-
-def _in_steps(records: Sequence[LogRecord]) -> bool:
-    """Return whether every record has a step from a counter, unique within a rank and an epoch."""
-    if any(record.step is None for record in records):
-        return False
-    try:
-        by_rank(records)
-    except Unreadable:
-        return False
-    return True
+    return Log(
+        ranks=ranks,
+        numbers=numbers,
+        others=tuple(found.others),
+        loss=found.loss,
+        evaluations=tuple(found.evaluations),
+        left_out=dict(left_out),
+    )
 
 
 def _without_placeholders(ranks: Ranks) -> tuple[Ranks, dict[int, float]]:
@@ -205,7 +215,7 @@ def _no_loss(tried: Sequence[str], text: str, rows: Sequence[Row] | None, found:
     """Explain why the log has no steps, with the names that it has."""
     if found.left_out:
         return f"it has no training step, only {_counted(found.left_out)}; name another loss with `losses.loss`"
-    names = names_of(rows) if rows is not None else training_lines.names_in(text)
+    names = _names_in(text, rows)
     reason = f"no record of it has a loss, by the name of {' or '.join(map(repr, tried))}"
     if not names:
         return f"{reason}; it has no names with numbers"
@@ -218,15 +228,19 @@ def _no_loss(tried: Sequence[str], text: str, rows: Sequence[Row] | None, found:
 
 def _form(text: str) -> str:
     start = text.lstrip("\ufeff \t\r\n")
-    if not start.startswith(("{", "[")):
-        return "csv" if is_table(start) else "columns" if is_columns(start) else "log"
-    first = document_of(start.partition("\n")[0])
-    if isinstance(first, dict) and HISTORY not in first and (start.count("\n") > 1 or rows_of_document(first) is None):
+    if start.startswith(("{", "[")):
+        first = document_of(start.partition("\n")[0])
+        if isinstance(first, dict) and HISTORY not in first and (start.count("\n") > 1 or rows_of_document(first) is None):
+            return "jsonl"
+        whole = document_of(start)
+        if isinstance(whole, dict):
+            return "trainer_state" if HISTORY in whole or rows_of_document(whole) is None else "json"
+        if isinstance(whole, list):
+            return "json"
+    begin = [line for line in start.split("\n", MOST_BANNER)[:MOST_BANNER] if line.strip()]
+    if 2 * sum(isinstance(document_of(line), dict) for line in begin) > len(begin):
         return "jsonl"
-    whole = document_of(start)
-    if isinstance(whole, dict):
-        return "trainer_state" if HISTORY in whole or rows_of_document(whole) is None else "json"
-    return "json" if isinstance(whole, list) else "log"
+    return "csv" if is_table(start) else "columns" if is_columns(start) else "log"
 
 
 def _rows(text: str, form: str) -> Iterator[Row]:
@@ -246,9 +260,10 @@ def _rows(text: str, form: str) -> Iterator[Row]:
         for number, line in enumerate(text.split("\n")):
             if line.strip():
                 values = document_of(line)
-                if not isinstance(values, dict):
+                if isinstance(values, dict):
+                    yield number, flat(values)
+                elif line.lstrip().startswith("{") or values is not None:
                     raise Unreadable(f"line {number + 1} is not a JSON object")
-                yield number, values
 
 
 def _found(text: str, rows: Sequence[Row] | None, asked: Mapping[str, Sequence[str]]) -> _FoundLosses:
@@ -257,24 +272,53 @@ def _found(text: str, rows: Sequence[Row] | None, asked: Mapping[str, Sequence[s
 
 def _of_rows(rows: Iterable[Row], asked: Mapping[str, Sequence[str]]) -> _FoundLosses:
     found = _FoundLosses(records=[], evaluations=[], left_out=Counter())
-    for line, values in rows:
+    for line, own in rows:
+        values = {**{canonical(name): value for name, value in own.items()}, **own}
         part = _part_of(values)
-        evaluated = _value(values, [name for name in EVALUATED if name not in asked["loss"]])
+        evaluated = [] if part else _evaluated(own, asked["loss"])
         record = _record(lambda what, values=values: _value(values, asked[what]), line)  # type: ignore[misc]
         if record is not None and not part:
             epoch = values.get("epoch")
-            found.records.append(replace(record, epoch=epoch if isinstance(epoch, int) else _integer(epoch)))
+            epoch = epoch if isinstance(epoch, int) else _integer(epoch)
+            found.records.append(replace(record, epoch=epoch, counters=_counters_of(values)))
+            if len(found.records) <= training_lines.MOST_FIRST:
+                found.others.update(dict.fromkeys(_other_losses(own, asked["loss"], record.loss)))
         if part == AVERAGE:
             found.left_out["averages"] += 1
-        elif part or evaluated:
-            value = record.loss if part and record is not None else evaluated[0] if evaluated else None
-            if value is not None:
-                found.left_out["evaluations"] += 1
-                found.evaluations.append(value)
+        elif part and record is not None:
+            evaluated = [record.loss]
+        if evaluated:
+            found.left_out["evaluations"] += 1
+            found.evaluations.extend(evaluated)
     return found
 
 
+def _evaluated(values: Mapping[str, Any], asked: Sequence[str]) -> list[float]:
+    """The losses of evaluations in a row."""
+    found: list[float] = []
+    for name in values:
+        if name not in asked and is_evaluated(name):
+            with suppress(Unreadable):  # "n/a" until the first evaluation
+                found += [value[0]] if (value := _value(values, [name])) else []
+    return found
+
+
+def _other_losses(values: Mapping[str, Any], asked: Sequence[str], loss: float) -> list[str]:
+    """The names of a row's losses but the one that is read, which may have two."""
+    known = {canonical(name) for name in asked}
+    named = (name for name in values if canonical(name) not in known and training_lines.is_loss(name))
+    return [name for name in named if isinstance(values[name], float | int | str) and values[name] != loss]
+
+
+def _counters_of(values: Mapping[str, Any]) -> dict[str, int]:
+    """The numbers of a row that may count its steps."""
+    found = {name: _integer(values[name]) for name in COUNTERS if name in values}
+    return {name: value for name, value in found.items() if value is not None}
+
+
 def _integer(value: Any) -> int | None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return int(value) if is_whole(value, 2**53) else None
     return int(value) if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= SHOWN else None
 
 
@@ -297,7 +341,7 @@ def of_objects(rows: Iterable[tuple[int, Mapping[str, Any]]], asked: Mapping[str
 def _value(values: Mapping[str, Any], names: Sequence[str]) -> tuple[float, bool] | None:
     """The first named number, and whether it is in milliseconds, which its name says; numbers may be texts, as some log them."""
     for name in names:
-        value = values.get(name)
+        value = values.get(name, values.get(canonical(name)))
         if value is None or isinstance(value, bool):
             continue
         try:
@@ -314,9 +358,10 @@ def _of_lines(text: str, asked: Mapping[str, Sequence[str]]) -> _FoundLosses:
     if not any("loss" in line.values and not line.part for line in lines):
         lines = [replace(line, part="") if "loss" in line.values else line for line in lines]
     named = any("step" in line.values for line in lines)
-    found = _FoundLosses(records=[], evaluations=[], left_out=Counter(), derived=not named)
+    found = _FoundLosses(records=[], evaluations=[], left_out=Counter())
+    last = None
     for line, after in zip_longest(lines, lines[1:]):
-        if after is not None and _draws_again(line, after):
+        if (after is not None and _draws_again(line, after)) or (last is not None and _returns(last, line)):
             found.left_out["redrawn bars"] += 1
         elif line.part == AVERAGE:
             found.left_out["averages"] += 1
@@ -326,7 +371,9 @@ def _of_lines(text: str, asked: Mapping[str, Sequence[str]]) -> _FoundLosses:
         elif not named and line.bar and line.position == 0:
             found.left_out["bars before the first step"] += 1
         else:
-            found.records.append(_of_line(line, named=named))
+            last = line
+            found.records.append(_of_line(line))
+            found.others.update(dict.fromkeys(line.others))
             if line.evaluated is not None:
                 found.left_out["evaluations"] += 1
                 found.evaluations.append(line.evaluated)
@@ -339,10 +386,15 @@ def _draws_again(line: LogLine, after: LogLine) -> bool:
     return where and (line.position, line.epoch, line.rank) == (after.position, after.epoch, after.rank)
 
 
-def _of_line(line: LogLine, *, named: bool) -> LogRecord:
+def _returns(last: LogLine, line: LogLine) -> bool:
+    """Return whether a bar is that of the last step of its epoch, drawn again after an evaluation."""
+    same = (last.position, last.epoch, last.rank) == (line.position, line.epoch, line.rank)
+    known = line.position is not None and line.epoch is not None
+    return known and same and last.bar and line.bar and last.values["loss"] == line.values["loss"]
+
+
+def _of_line(line: LogLine) -> LogRecord:
     values = dict(line.values)
-    if not named and line.position is not None:
-        values["step"] = (float(line.position), False)
     if line.rank is not None:
         values.setdefault("rank", (float(line.rank), False))
     try:
@@ -350,7 +402,7 @@ def _of_line(line: LogLine, *, named: bool) -> LogRecord:
     except Unreadable as error:
         raise Unreadable(f"line {line.number}: {error}") from None
     assert record is not None, "a line of a step has a loss"  # noqa: S101 - our own bug if not
-    return replace(record, epoch=line.epoch)
+    return replace(record, epoch=line.epoch, counters=line.counters)
 
 
 def _record(value: Callable[[str], tuple[float, bool] | None], line: int) -> LogRecord | None:
@@ -385,62 +437,3 @@ def _positive(value: float, what: str) -> float:
     if not 0 <= value <= MOST_TIME:  # any time of this age, in ms
         raise Unreadable(f"{what}: {value:g} is not a valid time or amount")
     return value
-
-
-def by_rank(records: Sequence[LogRecord]) -> Ranks:
-    """The steps of each rank that wrote any, in their order.
-
-    Raises:
-        Unreadable: a step is there twice, or ranks have different steps.
-    """
-    if len(records) > MOST_STEPS:
-        raise Unreadable(f"{len(records):,} records have a loss; at most {MOST_STEPS:,} are read")
-    ranks: dict[int, list[LogRecord]] = {}
-    numbered = any(record.step is not None for record in records)
-    for record in records:
-        if record.step is not None or not numbered:
-            ranks.setdefault(record.rank, []).append(record)
-    whole = {rank: _in_order(rank, ranks[rank]) for rank in sorted(ranks)}
-    lead = next(iter(whole))
-    first = [record.label for record in whole[lead]]
-    for rank, steps in whole.items():
-        if [record.label for record in steps] != first:
-            raise Unreadable(f"rank {rank} wrote {len(steps)} steps that are not the {len(first)} of rank {lead}")
-    return tuple(whole.values())
-
-
-def _in_order(rank: int, records: Sequence[LogRecord]) -> tuple[LogRecord, ...]:
-    steps = [record.step for record in records if record.step is not None]
-    if not steps:
-        return tuple(replace(record, epoch=None) for record in records)
-    if len(set(steps)) == len(steps):
-        return tuple(sorted((replace(record, epoch=None) for record in records), key=lambda record: record.step or 0))
-    epochs = _by_epoch(records)
-    if epochs is not None:
-        return epochs
-    seen: dict[int, int] = {}
-    for record in records:
-        if record.step in seen:
-            where = f"records {seen[record.step] + 1:,} and {record.line + 1:,}"
-            raise Unreadable(
-                f"step {record.step} of rank {rank} is there twice ({where}); have one process log, or name its `rank` and `step`"
-            )
-        seen[record.step or 0] = record.line
-    raise AssertionError("some step is there twice")
-
-
-def _by_epoch(records: Sequence[LogRecord]) -> tuple[LogRecord, ...] | None:
-    """Records whose steps restart with each epoch: as the log counts epochs, else as often as steps begin again."""
-    keys = [(record.epoch, record.step) for record in records]
-    if all(record.epoch is not None for record in records) and len(set(keys)) == len(keys):
-        return tuple(sorted(records, key=lambda record: (record.epoch or 0, record.step or 0)))
-    epoch, before, first, found = 1, -1, records[0].step or 0, []
-    for record in records:
-        step = record.step or 0
-        if step <= before:
-            if step == before or step > first:
-                return None
-            epoch += 1
-        before = step
-        found.append(replace(record, epoch=epoch))
-    return tuple(found)

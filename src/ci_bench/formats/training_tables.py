@@ -8,18 +8,24 @@ Owns how each becomes rows of names and values, each with the line or position t
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from ci_bench.formats.series import Unreadable
-from ci_bench.formats.training_numbers import NotANumber, parse_spelled
+from ci_bench.formats.training_numbers import Commas, NotANumber, parse_spelled
 
 Row = tuple[int, dict[str, Any]]
 HISTORY = "log_history"
-MOST_COLUMNS = 1000
+MOST_COLUMNS, MOST_NAMES = 1000, 4096
 LEAST_ROWS = 2
 NAMED = ("step", "loss")
 """The names of two columns that have none."""
+_OF_EVALUATION = {"val", "valid", "validation", "eval", "evaluation", "test", "dev"}
+_MESSAGES = ("message", "msg", "event", "text")
+_BARS = "|│┃║"
+_RULES = _BARS + "-=+:·─━═┌┐└┘├┤┬┴┼┏┓┗┛┣┫┳┻╋┡┩╇╈┢┪╞╡╪╔╗╚╝╠╣╦╩╬ \t"
 
 
 def is_table(text: str) -> bool:
@@ -41,7 +47,7 @@ def is_table(text: str) -> bool:
 
 
 def rows_of_table(text: str) -> Iterator[Row]:
-    """The rows of CSV (commas, semicolons or tabs); empty cells are left out.
+    """The rows of CSV (commas, semicolons or tabs), with decimal commas as points; empty cells are left out.
 
     Raises:
         Unreadable: a row has another number of cells than the header.
@@ -53,20 +59,24 @@ def rows_of_table(text: str) -> Iterator[Row]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=False)
     try:
         header = [name.strip() for name in next(row for row in reader if row)]
+        commas = delimiter == ";" and Commas.of(re.split(r"[;\s]+", text)).decimal
         for row in reader:
             if row == [] or [name.strip() for name in row] == header:
                 continue
             if len(row) != len(header):
                 raise Unreadable(f"line {reader.line_num} has {len(row)} cells, but the header has {len(header)}")
-            cells = {name: cell.strip() for name, cell in zip(header, row, strict=True) if cell.strip()}
+            own = [cell.strip().replace(",", ".") if commas else cell.strip() for cell in row]
+            cells = {name: cell for name, cell in zip(header, own, strict=True) if cell}
             yield reader.line_num - 1, cells
     except csv.Error as error:
         raise Unreadable(f"line {reader.line_num} is not a valid table row: {error}") from None
 
 
 def is_columns(text: str) -> bool:
-    """Return whether each line of a text, except comments, has the same count of numbers."""
+    """Return whether each line of a text, except comments and a header of names, has the same count of numbers."""
     rows = [line.split() for line in text.splitlines()[:20] if line.strip() and not line.startswith("#")]
+    if rows and not any(map(_is_number, rows[0])):
+        rows = [row for row in rows if len(row) == len(rows[0])][1:] if len(rows[1:]) >= LEAST_ROWS else []
     return (
         len(rows) >= LEAST_ROWS
         and {len(row) for row in rows[:-1]} == {len(rows[0])}
@@ -75,31 +85,38 @@ def is_columns(text: str) -> bool:
 
 
 def rows_of_columns(text: str) -> Iterator[Row]:
-    """The rows of columns without names: two are step and loss, and all are called by their number, from 1.
+    """The rows of columns: by the names of a header, if there is one, and by their number, from 1.
+
+    Two columns without names are step and loss.
 
     Raises:
         Unreadable: a line has another number of columns.
     """
-    width = 0
+    header: list[str] = []
     for number, line in enumerate(text.splitlines()):
-        if not line.strip() or line.startswith("#"):
-            continue
         cells = line.split()
-        width = width or len(cells)
-        if len(cells) != width:
-            raise Unreadable(f"line {number + 1} has {len(cells)} columns, and the first {width}")
-        row = {str(column): cell for column, cell in enumerate(cells, 1)}
-        if width == len(NAMED):
-            row |= dict(zip(NAMED, cells, strict=True))
-        elif width == 1:
-            row["loss"] = cells[0]
-        yield number, row
+        if not cells or line.startswith("#"):
+            continue
+        if not header:
+            named = not any(map(_is_number, cells))
+            header = cells if named else _names_of_columns(len(cells))
+            if named:
+                continue
+        if len(cells) != len(header):
+            raise Unreadable(f"line {number + 1} has {len(cells)} columns, and the first {len(header)}")
+        yield number, {str(column): cell for column, cell in enumerate(cells, 1)} | dict(zip(header, cells, strict=True))
+
+
+def _names_of_columns(width: int) -> list[str]:
+    """The names of columns that have none."""
+    return list(NAMED) if width == len(NAMED) else ["loss"] if width == 1 else list(map(str, range(1, width + 1)))
 
 
 def rows_of_document(whole: Any) -> list[Row] | None:
     """The rows of a JSON document of series (step to value, or lists), of a list of records, or of `log_history`."""
     if isinstance(whole, list):
-        return [(number, row) for number, row in enumerate(whole) if isinstance(row, dict)] or None
+        records = [(number, row) for number, row in enumerate(whole) if isinstance(row, dict)]
+        return records or _rows_of_points(whole)
     if not isinstance(whole, dict):
         return None
     if isinstance(whole.get(HISTORY), list):
@@ -111,7 +128,20 @@ def rows_of_document(whole: Any) -> list[Row] | None:
     for name, values in series.items():
         for step, value in (values or {}).items():
             found.setdefault(step, {"step": step})[name] = value
+    if not found and len(whole) == 1:  # {"history": {"loss": [4.2, 4.1]}}
+        return rows_of_document(next(iter(whole.values())))
     return [(number, found[step]) for number, step in enumerate(sorted(found))] or None
+
+
+def _rows_of_points(whole: Sequence[Any]) -> list[Row] | None:
+    """The rows of points, ``[step, loss]``, or ``[time, step, loss]`` as TensorBoard exports them."""
+    if not whole or not all(_is_point(point) for point in whole):
+        return None
+    return [(number, dict(zip(NAMED, point[-2:], strict=True))) for number, point in enumerate(whole)]
+
+
+def _is_point(point: Any) -> bool:
+    return isinstance(point, list) and len(point) in {2, 3} and all(isinstance(value, int | float) for value in point)
 
 
 def _series(entry: Any) -> dict[int, Any] | None:
@@ -125,13 +155,83 @@ def _series(entry: Any) -> dict[int, Any] | None:
         return {start + position * interval: value for position, value in enumerate(values)}
     if isinstance(entry, Mapping) and entry and all(_is_step(key) for key in entry):
         return {int(key): value for key, value in entry.items()}
-    if isinstance(entry, list) and entry and all(isinstance(value, int | float) for value in entry):
+    return _series_of_list(entry) if isinstance(entry, list) else None
+
+
+def _series_of_list(entry: Sequence[Any]) -> dict[int, Any] | None:
+    """The values of a list by their position, or of points by their step."""
+    if entry and all(isinstance(value, int | float) for value in entry):
         return dict(enumerate(entry))
-    return None
+    points = _rows_of_points(entry)
+    return {row["step"]: row["loss"] for _, row in points} if points else None
 
 
 def _is_step(key: Any) -> bool:
     return isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) <= 15  # noqa: PLR2004 - digits of a step
+
+
+@lru_cache(maxsize=MOST_NAMES)
+def is_evaluated(name: str) -> bool:
+    """Return whether a column holds losses of evaluations: ``val_loss``, ``val/box_loss``, ``Validation Loss``, ``loss/val``."""
+    words = set(re.split(r"[^a-z]+", name.lower()))
+    return "loss" in words and bool(words & _OF_EVALUATION)
+
+
+@lru_cache(maxsize=MOST_NAMES)
+def canonical(name: str) -> str:
+    """A name without regard to case, spaces and dashes: ``Training Loss`` is ``training_loss``."""
+    return re.sub(r"[\s\-]+", "_", name.strip().lower())
+
+
+def flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a JSON object, those of objects in it as ``metrics.loss``, and as ``loss`` where that is free."""
+    nested = {name: value for name, value in values.items() if isinstance(value, Mapping)}
+    if not nested:
+        return dict(values)
+    found = dict(values)
+    for name, value in nested.items():
+        inner = flat(value) if not any(isinstance(each, Mapping) for each in value.values()) else {}
+        found |= {f"{name}.{key}": each for key, each in inner.items()}
+        if not is_evaluated(f"{name}.loss"):
+            found = {**inner, **found}
+    return found
+
+
+def messages_of(rows: Sequence[Row]) -> str:
+    """The lines of text in a log of JSON objects, each at the line of its object."""
+    texts = {line: next((row[name] for name in _MESSAGES if isinstance(row.get(name), str)), "") for line, row in rows}
+    return "\n".join(texts.get(line, "").replace("\n", " ") for line in range(max(texts, default=-1) + 1))
+
+
+def rows_of_drawing(text: str) -> list[Row]:
+    """The rows of tables that are drawn with bars or laid out with spaces, and of blocks of two columns, name and value."""
+    found, header, section, block = list[Row](), list[str](), "", dict[str, Any]()
+    for number, line in enumerate(text.splitlines()):
+        cells = _cells(line)
+        if len(cells) < LEAST_ROWS:
+            if block:
+                found.append((number, block))
+            section, block = "", {}
+            if line.strip(_RULES):
+                header = []
+        elif not any(map(_is_number, cells)) and all(cells):
+            header = cells
+        elif len(cells) == len(header) and any(map(_is_number, cells)):
+            found.append((number, {name: cell for name, cell in zip(header, cells, strict=True) if cell}))
+        elif len(cells) == LEAST_ROWS and not _is_number(cells[0]):
+            section = cells[0] if not cells[1] else section
+            block |= {section + cells[0]: cells[1]} if cells[1] else {}
+    return [*found, (len(text.splitlines()), block)] if block else found
+
+
+def _cells(line: str) -> list[str]:
+    """The cells of a line between bars, else its words if it is of a table that spaces lay out; nothing for a rule."""
+    bare = line.strip()
+    if not bare.strip(_RULES):
+        return []
+    if bare[0] in _BARS and bare[-1] in _BARS:
+        return [cell.strip() for cell in re.split(f"[{_BARS}]", bare[1:-1])]
+    return bare.split() if re.search(r"\S\s{2,}\S", bare) else []
 
 
 def names_of(rows: Sequence[Row]) -> list[str]:

@@ -323,6 +323,41 @@ def test_a_bar_that_is_drawn_twice_is_one_step() -> None:
     assert [record.step for record in log.ranks[0]] == list(range(1, 21))
 
 
+def ranked(*factors, first=0):
+    """Records of as many ranks, whose losses are higher by these factors from a step on."""
+    return "\n".join(
+        f'{{"step": {step}, "rank": {rank}, "loss": {loss * (by if step >= first else 1):.4f}}}'
+        for step, loss in enumerate(BASE.loss)
+        for rank, by in enumerate(factors)
+    )
+
+
+@pytest.mark.parametrize(("first", "words"), [(8, "rank 0, 1 of 3 first, by the loss"), (60, "rank 0 of 3: the mean loss of")])
+def test_ranks_that_part_evenly_are_found(first, words) -> None:
+    """Their mean is unchanged."""
+    found = gate(ranked(1, 1, 1), ranked(1.01, 0.99, 1, first=first))
+    assert str(found.verdict) == "different_math"
+    assert words in found.detail
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [(2, 1), (1, 2), (2, 4)])
+def test_logs_of_other_ranks_are_no_pass(theirs, ours) -> None:
+    found = gate(ranked(*[1] * theirs), ranked(*[1] * ours))
+    assert str(found.verdict) == "insufficient_data"
+    assert f"the logs are of {ours} (candidate) and {theirs} (reference) ranks" in found.detail
+
+
+def test_the_only_loss_is_named() -> None:
+    lines = "".join(f"step {step} packet_loss: {loss:.4f}\n" for step, loss in enumerate(BASE.loss))
+    assert "on both sides; the loss is 'packet_loss'" in gate(lines, lines).detail
+
+
+def test_losses_that_are_not_read_are_named() -> None:
+    lines = "".join(f"[{step}/120] Loss_D: {loss:.4f} Loss_G: 1.25\n" for step, loss in enumerate(BASE.loss))
+    found = gate(lines, lines, {"loss": "Loss_D"})
+    assert "read 120 steps of rank 0; loss fell from 10.49 to 3.456 on both sides; not compared: 'Loss_G'" in found.detail
+
+
 def test_the_headline_names_an_evaluation() -> None:
     """The training is equal, so neither a step nor a size of rounding is the training's."""
     base, head = (sides(row(json_lines(run), {})) for run in (BASE, EDITS["other evaluations"]))

@@ -124,6 +124,43 @@ class LayerDrop(nn.Module):
         return x * 2 if self.training else self.layer(x)
 
 
+class Freezing(nn.Module):
+    """It trains its first layer for two steps only."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(16, 16), nn.Linear(16, 16)
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        if self.training and int(self.step) == 2:
+            self.first.requires_grad_(False)
+        self.step += 1
+        return self.second(self.first(x))
+
+
+class Sparse(nn.Module):
+    """Its gradients are sparse."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = nn.Embedding(32, 16, sparse=True)
+
+    def forward(self, x):
+        return self.rows(x)
+
+
+class Silent(nn.Module):
+    """It returns nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(16, 16)
+
+    def forward(self, x):
+        self.layer(x)
+
+
 class Lazy(nn.Module):
     """Its weights do not exist before its first call."""
 
@@ -161,6 +198,18 @@ def turns():
 
 def rotary():
     return Rotary(), _rows()
+
+
+def freezing():
+    return Freezing(), _rows()
+
+
+def sparse():
+    return Sparse(), (torch.randint(0, 32, (4, 8)),)
+
+
+def silent():
+    return Silent(), _rows()
 
 
 def layer_drop():

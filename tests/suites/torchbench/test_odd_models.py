@@ -49,6 +49,13 @@ def test_a_parameter_without_a_gradient_in_a_step_has_no_state_when_it_is_set_ba
     assert check.outcome is Outcome.PASS, check
 
 
+def test_a_parameter_that_freezes_is_trained_when_it_is_set_back():
+    check = accuracy("freezing", mode="training", optimizer="Adam")
+    assert check.outcome is Outcome.PASS, check
+    wrong = accuracy("freezing", mode="training", backend="odd_models:off_by_two_percent")
+    assert wrong.outcome is Outcome.FAIL, wrong
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_model_that_writes_its_input_is_judged(mode):
     right = accuracy("writing", mode=mode)
@@ -110,6 +117,14 @@ def test_a_generator_of_outputs_is_judged():
     assert checks_of(Evidence(checks=program.finish()))["finite_outputs"].outcome is Outcome.PASS
 
 
+def test_outputs_without_a_tensor_fail():
+    program = opened(source="own", models=["odd_models:silent"], mode="inference")[1].open("eager")
+    program.step(lambda: None)
+    check = checks_of(Evidence(checks=program.finish()))["finite_outputs"]
+    assert check.outcome is Outcome.FAIL
+    assert check.detail == "the outputs (NoneType) hold no tensor, so nothing is compared; return one"
+
+
 @pytest.mark.parametrize(
     ("model", "mode", "says"),
     [
@@ -127,6 +142,7 @@ def test_faults_of_a_model_are_found_while_preparing(model, mode, says):
 @pytest.mark.parametrize(
     ("model", "mode", "says"),
     [
+        ("sparse", "training", "the gradient of rows.weight is sparse and cannot be compared"),
         ("layer_drop", "training", "the loss of this step depends on no trained weight"),
         ("lazy", "training", "the model has lazy layers"),
         ("lazy", "inference", "the model has lazy layers"),
@@ -134,4 +150,4 @@ def test_faults_of_a_model_are_found_while_preparing(model, mode, says):
 )
 def test_what_a_model_lacks_is_named(model, mode, says):
     with pytest.raises(Exception, match=says):
-        verified(source="own", models=[f"odd_models:{model}"], mode=mode)
+        verified(source="own", models=[f"odd_models:{model}"], mode=mode, optimizer="SGD")

@@ -102,6 +102,8 @@ def _match(reference: Trace, run: Trace) -> Matched:
     losses, norms = (_finite_on_both(common, _values(reference, name), _values(run, name)) for name in SIGNALS)
     recorded = [set(common) - _missing(trace) if trace.grad_norm else set() for trace in (reference, run)]
     shorts = [_lengths(theirs, ours) if len(shared) < max(len(ours), len(theirs)) else ""]
+    counts = [0 if trace.ranks is None else len(trace.ranks.loss) for trace in (reference, run)]
+    shorts.append(_ranks(*counts) if counts[0] != counts[1] else "")
     shorts.append(_norms(reference, run, *map(len, recorded)) if recorded[0] != recorded[1] else "")
     holes = len(common) - len(losses)
     notes = [f"{holes} steps are not finite on both sides and not compared" if holes else ""]
@@ -142,6 +144,10 @@ def _lengths(theirs: Sequence[str], ours: Sequence[str]) -> str:
     if len(theirs) != len(ours):
         return f"the runs have {len(ours):,} (candidate) and {len(theirs):,} (reference) steps: they must be equally long"
     return f"the candidate's steps are {ours[0]} to {ours[-1]}, and the reference's {theirs[0]} to {theirs[-1]}"
+
+
+def _ranks(theirs: int, ours: int) -> str:
+    return f"the logs are of {ours or 1} (candidate) and {theirs or 1} (reference) ranks: both must have as many"
 
 
 def _norms(reference: Trace, run: Trace, theirs: int, ours: int) -> str:
@@ -340,10 +346,19 @@ def _reading(reference: Trace, run: Trace) -> str:
     """``read 120 steps of rank 0; loss fell from 10.4 to 7.1 on both sides``."""
     theirs, ours = len(reference.loss), len(run.loss)
     steps = f"{ours:,}" if ours == theirs else f"{ours:,} (candidate) and {theirs:,} (reference)"
-    of, _, left = reference.reading.partition("; ")
+    of, left = (
+        one if one == other else f"{other or 'nothing'} (candidate), {one or 'nothing'} (reference)"
+        for one, other in zip(_parts(reference.reading), _parts(run.reading), strict=True)
+    )
     course, other = _course(reference), _course(run)
     sides = f"loss {course} on both sides" if course == other else f"loss {other} (candidate), {course} (reference)"
     return _joined(f"read {steps} steps{f' of {of}' if of else ''}", sides, left)
+
+
+def _parts(reading: str) -> tuple[str, str]:
+    """The ranks that were read, and what was not."""
+    of, _, left = reading.partition("; ")
+    return of, left
 
 
 def _course(trace: Trace) -> str:

@@ -9,6 +9,7 @@ loss function, an optimizer, a factor in the model.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -108,7 +109,7 @@ def _with_ranks(found: ParityFinding, evidence: ParityEvidence, twins: Twins) ->
     """
     apart = ranks_apart(evidence, twins)
     if not apart:
-        return found
+        return _with_tails(found, evidence, twins) if found.verdict.holds else found
     step = min(score.step for score in apart)
     at_first = [score for score in apart if score.step == step]
     first = [score for score in at_first if score.signal == "loss"] or at_first  # all see one norm; a loss is the rank's own
@@ -130,27 +131,43 @@ def ranks_apart(evidence: ParityEvidence, twins: Twins) -> tuple[RankScore, ...]
     the whole batch. The envelope is measured as for the whole. Ranks without a reference to compare
     with are left out.
     """
-    reference, ranks = twins.reference, twins.candidate.ranks
-    perturbed = usable(evidence, reference)
-    if ranks is None or not perturbed:
-        return ()
-    steps = min(STEPS, twins.steps, max(map(length, perturbed)))
     found = []
-    for rank in range(len(ranks.loss)):
-        expected = [as_rank_sees(trace, rank, ranks) for trace in (reference, *perturbed)]
-        norms = ranks.grad_norm[rank] if rank < len(ranks.grad_norm) else reference.grad_norm
-        if any(trace is None for trace in expected) or min(len(ranks.loss[rank]), len(norms)) < steps:
-            continue
-        first, *others = [trace for trace in expected if trace is not None]
-        beside = replace(twins, reference=first, candidate=replace(twins.candidate, loss=ranks.loss[rank], grad_norm=norms))
+    for rank, beside, others, steps in _ranks_beside(evidence, twins):
         for signal in _signals(beside):
             if (hole := _first_hole(beside, signal, steps)) is not None:
                 found.append(RankScore(rank=rank, signal=signal, step=hole, worst=LARGEST_SCORE))
                 continue
-            scored = score(beside, tuple(others), signal, steps)
+            scored = score(beside, others, signal, steps)
             if scored.first_step is not None:
                 found.append(RankScore(rank=rank, signal=signal, step=scored.first_step, worst=scored.worst))
     return tuple(found)
+
+
+def _ranks_beside(evidence: ParityEvidence, twins: Twins) -> Iterator[tuple[int, Twins, tuple[Trace, ...], int]]:
+    """Each rank with its reference, the perturbed runs as the rank sees them, and the steps judged one by one."""
+    reference, ranks = twins.reference, twins.candidate.ranks
+    perturbed = usable(evidence, reference)
+    if ranks is None or not perturbed:
+        return
+    steps = min(STEPS, twins.steps, max(map(length, perturbed)))
+    for rank in range(len(ranks.loss)):
+        expected = [as_rank_sees(trace, rank, ranks) for trace in (reference, *perturbed)]
+        norms = ranks.grad_norm[rank] if rank < len(ranks.grad_norm) else reference.grad_norm
+        if any(trace is None for trace in expected) or len(ranks.loss[rank]) < steps or 0 < len(norms) < steps:
+            continue
+        first, *others = [trace for trace in expected if trace is not None]
+        candidate = replace(twins.candidate, loss=ranks.loss[rank], grad_norm=norms)
+        yield rank, replace(twins, reference=first, candidate=candidate), tuple(others), steps
+
+
+def _with_tails(found: ParityFinding, evidence: ParityEvidence, twins: Twins) -> ParityFinding:
+    """The finding, or that of the first rank whose later steps broke parity: what ranks lose and gain has a mean of 0."""
+    for rank, beside, others, steps in _ranks_beside(evidence, twins):
+        tail = with_tail(found, beside, others, steps)
+        if not tail.verdict.holds:
+            count = len(twins.candidate.ranks.loss) if twins.candidate.ranks else 0
+            return replace(tail, detail=f"rank {rank} of {count}: {tail.detail}")
+    return found
 
 
 def _first_hole(twins: Twins, signal: str, steps: int) -> int | None:

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ci_bench.formats.training_log import Log, LogRecord
+from ci_bench.formats.training_log import Log
+from ci_bench.formats.training_steps import LogRecord
 from ci_bench.records.metrics import PEAK_ALLOCATED, STEP_TIME
 from ci_bench.records.results import (
     MISSING,
@@ -38,6 +39,7 @@ ROUNDING_VARIABLE = "CI_BENCH_ROUNDING"
 MOST_SAMPLES = 1000
 MOST_REPEATS = 8
 MOST_READING = 1000
+MOST_OTHERS = 5
 LATEST = 5
 """Steps whose mean loss is compared with a target: one batch may be easy."""
 LEAST_READINGS = 8
@@ -103,7 +105,14 @@ def trace_of(log: Log, arm: str, kind: TraceKind) -> Trace:
 def _reading(log: Log) -> str:
     """Describe in words which ranks were read, and what was left out."""
     ranks = f"rank {log.numbers[0]}" if len(log.ranks) == 1 else f"{len(log.ranks)} ranks"
-    return f"{ranks}; not training steps: {log.remarks}"[:MOST_READING] if log.left_out else ranks
+    shown = ", ".join(map(repr, log.others[:MOST_OTHERS])) + (" …" if len(log.others) > MOST_OTHERS else "")
+    parts = [
+        ranks,
+        f"the loss is {log.loss!r}" if log.loss else "",
+        f"not compared: {shown}" if shown else "",
+        f"not training steps: {log.remarks}" if log.left_out else "",
+    ]
+    return "; ".join(filter(None, parts))[:MOST_READING]
 
 
 def _series(losses: Sequence[Sequence[float]], norms: Sequence[Sequence[float | None]]) -> RankSeries:

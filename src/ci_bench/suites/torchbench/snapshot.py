@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ci_bench.suites.shared.worker.digests import checksum, plain_parts
+from ci_bench.suites.torchbench.status import ModelFailed
 
 MAX_DEPTH, MAX_OBJECT_DEPTH = 20, 5
 Leaves = dict[str, Tensor]
@@ -34,7 +35,7 @@ class Snapshot:
 
 
 def take(module: nn.Module, outputs: Any, loss: Tensor | None) -> Snapshot:
-    """Copy everything that a step left to the host."""
+    """Copy everything that a step left to the host. Raises `ModelFailed` if a gradient is sparse."""
     leaves: Leaves = {}
     other: dict[str, str] = {}
     for name, leaf in flatten(outputs, "outputs"):
@@ -43,6 +44,9 @@ def take(module: nn.Module, outputs: Any, loss: Tensor | None) -> Snapshot:
         else:
             other[name] = leaf
     gradients = {name: _host(value.grad) for name, value in module.named_parameters() if value.grad is not None}
+    for name, gradient in gradients.items():
+        if gradient.layout is not torch.strided:
+            raise ModelFailed(f"the gradient of {name} is sparse and cannot be compared: build the layer with `sparse=False`")
     return Snapshot(
         outputs=leaves,
         other=other,

@@ -65,9 +65,10 @@ NOT_STATE = (nn.Module, nn.Parameter, type, FunctionType, BuiltinFunctionType, M
 
 @dataclass(frozen=True, kw_only=True)
 class PythonState:
-    """Copies of a model's plain attributes, by the name of the module and of the attribute."""
+    """Copies of a model's plain attributes, by the name of the module and of the attribute, and which parameters are trained."""
 
     values: Mapping[tuple[str, str], Any]
+    trained: Mapping[str, bool] = field(default_factory=dict)
 
 
 def python_state_of(module: nn.Module) -> PythonState:
@@ -82,7 +83,7 @@ def python_state_of(module: nn.Module) -> PythonState:
                 found[name, attribute] = _copied(value, memo)
             except Exception:  # noqa: BLE001, S112 - locks, files and the like: benched code may raise anything when it is copied
                 continue
-    return PythonState(values=found)
+    return PythonState(values=found, trained={name: one.requires_grad for name, one in module.named_parameters()})
 
 
 def restore_python_state(module: nn.Module, state: PythonState) -> None:
@@ -98,6 +99,9 @@ def restore_python_state(module: nn.Module, state: PythonState) -> None:
         new = [one for one in vars(inner) if one not in ours and one not in INTERNAL and _is_plain(vars(inner)[one])]
         for attribute in new:
             delattr(inner, attribute)
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad != state.trained.get(name, parameter.requires_grad):
+            parameter.requires_grad_(state.trained[name])
 
 
 def _is_plain(value: Any) -> bool:
