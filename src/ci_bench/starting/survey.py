@@ -76,7 +76,7 @@ class Survey:
     """Modules of torch, each with the import name of its file."""
     package: RepositoryPackage | None = None
     projects: tuple[str, ...] = ()
-    """Folders below the root that are packages of their own and hold what is measured."""
+    """Folders below the root with a separate package and measured files."""
     gpu: bool = False
     """Some file imports a library that computes on GPUs."""
     remarks: tuple[str, ...] = ()
