@@ -148,8 +148,12 @@ def test_the_command_refuses_what_the_file_could_not_say(tree, wrong, capsys):
 def test_without_a_name_git_is_told_how_to_know_it(tree, monkeypatch, capsys):
     subprocess.run(["git", "-C", str(tree), "config", "--unset", "user.name"], check=True)
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    monkeypatch.delenv("GIT_AUTHOR_NAME", raising=False)
     assert cli.main(["accept", "a", "--metric", "step_time", *ARGUMENTS]) == ExitCode.BAD_INPUT
     assert "git config user.name" in capsys.readouterr().err
+    monkeypatch.setenv("GIT_AUTHOR_NAME", "eve")
+    assert cli.main(["accept", "a", "--metric", "step_time", *ARGUMENTS]) == ExitCode.OK
+    assert 'author: "eve"' in (tree / "ci-bench-accepted.yml").read_text()
 
 
 def test_a_broken_file_is_left_alone(tree):

@@ -1,13 +1,17 @@
 """`setup` in one process, `gate --prepared` in another, as where measuring has no network."""
 
 import json
+import os
 import shlex
+from dataclasses import replace
 
 import pytest
 import yaml
 from end_to_end_builders import commit, git, outcome
 
-from ci_bench.errors import ExitCode
+from ci_bench.command_line.settings import Measuring
+from ci_bench.commands.own_suites import load_with_suites
+from ci_bench.errors import BadConfig, ExitCode
 from ci_bench.records import documents
 from ci_bench.records.comparison import BaselineMode, Verdict
 from ci_bench.records.results import Status
@@ -77,6 +81,28 @@ def test_set_up_that_fails_on_both_sides_is_not_prepared(configured, tmp_path, c
     code, _, _ = ci_bench("gate", "--prepared", tmp_path / "sides", "--output", tmp_path / "out")
     assert code == ExitCode.MEASURING_FAILED
     assert documents.read_results(tmp_path / "out" / "results.json").cases[0].failure.stage == "setup", "the gate can report it"
+
+
+def test_what_set_up_installs_serves_planning(repository, tmp_path, ci_bench) -> None:
+    install = "import sysconfig as s; open(s.get_path('purelib') + '/installed.py', 'w').write('SIZES = [1, 2]')"
+    (repository / "bench.py").write_text(
+        "import ci_bench, installed\n@ci_bench.benchmark(n=installed.SIZES)\ndef f(n):\n    return lambda: n\n"
+    )
+    config = yaml.safe_load((repository / "ci-bench.yml").read_text())
+    config |= {"suites": {"functions": [{"path": "bench.py"}]}, "setup": {"commands": [f'python -c "{install}"']}}
+    (repository / "ci-bench.yml").write_text(yaml.safe_dump(config))
+    git(repository, "add", ".")
+    for message in ("base", "head"):
+        git(repository, "commit", "--allow-empty", "-m", message)
+    code, _, said = ci_bench("setup", "--prepared", tmp_path / "sides", "--output", tmp_path / "out")
+    assert code == ExitCode.OK, said
+
+    settings = Measuring(environ=os.environ, here=repository, prepared=tmp_path / "sides")
+    _, find = load_with_suites(settings)
+    assert len(find("functions").plan({"path": "bench.py"})) == len(["n=1", "n=2"])
+    _, find = load_with_suites(replace(settings, prepared=None))
+    with pytest.raises(BadConfig, match="gate --prepared DIR"):
+        find("functions").plan({"path": "bench.py"})
 
 
 def test_the_command_that_set_up_names_measures_what_it_made(configured, tmp_path, ci_bench) -> None:

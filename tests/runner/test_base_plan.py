@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ci_bench.configuration.plugins import caller_tree, finder, open_functions, open_suites
+from ci_bench.configuration.plugins import caller_tree, finder, functions_of, open_suites
 from ci_bench.judge.owed import reductions
 from ci_bench.records.config import Config, Plugin, SuiteEntry
 from ci_bench.records.results import Status
@@ -52,7 +52,11 @@ def both(tmp_path):
         trees = [caller_tree(folder, os.environ) for folder in folders]
         targets = {name: plugin.target for name, plugin in config.plugins.items()}
         suites = open_suites(targets, folders[1], os.environ)
-        ours = plan(config, filters, finder({**suites, "functions": open_functions(folders[1], os.environ)}))
+        ours = plan(
+            config,
+            filters,
+            finder({**suites, "functions": functions_of(folders[1], lambda: caller_tree(folders[1], os.environ))}),
+        )
         found = plan_base(trees[0], own or config, ours, filters=filters, reproduce=lambda case: case.id)
         return {row.case.id: row for row in found.rows}, {case.id: case for _, case in ours}
 

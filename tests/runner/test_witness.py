@@ -115,6 +115,26 @@ def test_without_a_base_nobody_is_accused_on_a_crowded_machine():
 
 
 @pytest.mark.parametrize(
+    ("load", "gap", "outcome"),
+    [(3.0, "same", Outcome.UNKNOWN), (3.0, "none", Outcome.FAIL), (0.5, "same", Outcome.FAIL)],
+    ids=["busy", "head leaves none", "quiet"],
+)
+def test_base_is_not_accused_if_head_waits_as_long(load, gap, outcome):
+    """The load is a mean of a minute: it lags behind what has just begun."""
+
+    def crowded(coin):
+        return coin.uniform(0.012, 0.06)
+
+    base = account(*turns(0.04, crowded, seed=5), load=load)
+    head = account(*turns(0.04, crowded if gap == "same" else honest_gap, seed=6), load=load)
+    witness = Witness()
+    (check,) = witness.over_launches([{SideName.BASE: base, SideName.HEAD: head}], SideName.BASE)
+    assert check.outcome is outcome, check.detail
+    (check,) = witness.over_launches([{SideName.BASE: base, SideName.HEAD: head}], SideName.HEAD)
+    assert check.outcome is not Outcome.FAIL, check.detail
+
+
+@pytest.mark.parametrize(
     ("lie", "sample_s"),
     [(slow(0.9), 0.02), (slow(0.93), 0.1), (slow(0.96), 1.0), (less(0.003), 0.02), (less(0.005), 0.1)],
 )

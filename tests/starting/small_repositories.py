@@ -165,6 +165,20 @@ REPOSITORIES = {
         inputs={"gpus": "none", "setup_network": "true"},
         words="tests/test_speed.py: 1 benchmark of pytest-benchmark",
     ),
+    "a package in a folder": Repository(
+        files={
+            "packages/core/core/__init__.py": "",
+            "packages/core/tests/test_speed.py": TESTS,
+            "packages/core/pyproject.toml": PROJECT.format(name="core", dependencies=""),
+            "packages/docs/pyproject.toml": PROJECT.format(name="docs", dependencies=""),
+            "packages/web/package.json": "{}",
+        },
+        suites={"functions": [{"path": "packages/core/tests/test_speed.py"}]},
+        setup={"commands": ["pip install pytest -e ./packages/core"], "network": True},
+        gpu=False,
+        inputs={"gpus": "none", "setup_network": "true"},
+        words="packages/core/tests/test_speed.py: 1 benchmark of pytest-benchmark",
+    ),
     "an asv suite": Repository(
         files={
             "asv.conf.json": "{}",

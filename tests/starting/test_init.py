@@ -108,6 +108,16 @@ def test_what_serves_the_purpose_is_enough(files, kept, words, make, capsys):
     assert (code, words in err, (root / kept).exists()) == (0, True, False), err
 
 
+def test_another_workflow_of_the_name_stays(make, capsys):
+    root = make({WORKFLOW: "on: push\njobs: {}\n"})
+    code, _, err = ci_bench(capsys, "init")
+    assert (code, f"{WORKFLOW} does not use ci-bench and is not changed" in err) == (0, True), err
+    assert (root / WORKFLOW).read_text() == "on: push\njobs: {}\n"
+    assert ci_bench(capsys, "init", "--check")[0] == 0
+    (root / ".github" / "workflows" / "ci-bench-gate.yml").unlink()
+    assert "as .github/workflows/ci-bench.yml is another workflow" in ci_bench(capsys, "init", "--check")[1]
+
+
 def test_init_works_from_a_folder_below(make, capsys, monkeypatch):
     root = make(REPOSITORIES["tests with pytest-benchmark"].files)
     monkeypatch.chdir(root / "tests")

@@ -10,7 +10,7 @@ from ci_bench.checkouts.git import Git
 from ci_bench.errors import NoBase
 
 SHORT = 12
-NAME_IT = "name the commit to compare with: base: REF"
+NAME_IT = "name the commit to compare with: --base REF, or in ci-bench.yml base: REF"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

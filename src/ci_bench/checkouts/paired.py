@@ -284,6 +284,16 @@ def reopen_sides(place: Place, *, base: str | None, setup: Setup) -> SidePair:
     return SidePair(base=base_side, head=head_side, seal=_seal(home, place, setup, checkout.top, folder))
 
 
+def prepared_head(scratch: Path, here: Path, environ: Mapping[str, str]) -> Side:
+    """Return head as `prepare_sides` left it in `scratch`, for planning.
+
+    Its `failure` is why its environment lacks what set-up installs. Raises `NotPrepared`.
+    """
+    folder = scratch.resolve() / FOLDER
+    (head,) = (side for side in read(folder).sides if side.name is SideName.HEAD)
+    return side_of(head, environ, checkout=open_checkout(here, environ).top, folder=folder)
+
+
 def are_ready(scratch: Path) -> bool:
     """Return whether both sides that `prepare_sides` left in `scratch` can be measured.
 

@@ -54,7 +54,8 @@ def _bound(text: str) -> float | str:
 
 
 def _author(settings: Accepting) -> str:
-    name = (Git.at(settings.here, settings.environ).ask("config", "user.name") or "").strip()
+    named = settings.environ.get("GIT_AUTHOR_NAME") or Git.at(settings.here, settings.environ).ask("config", "user.name")
+    name = (named or "").strip()
     if not name:
         raise BadInput("git knows no user.name; set it with git config user.name NAME")
     return name[:100]

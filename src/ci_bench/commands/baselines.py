@@ -46,7 +46,8 @@ def choose_baseline(settings: Measuring, config: Config) -> BaselineChoice:
     Raises `BadInput` if flags contradict it, where a word is misspelt, and where nothing is there and that fails the run.
     """
     check_fleet(settings, config)
-    named = settings.baseline or config.baseline or (PAIRED if settings.prepared or settings.fleet else None)
+    implied = settings.prepared or settings.fleet or settings.base or config.base
+    named = settings.baseline or config.baseline or (PAIRED if implied else None)
     if settings.fleet is not None and named != PAIRED:
         raise BadInput(
             f"--fleet measures both sides in turns, but the baseline is {named}; omit --fleet, or use --baseline paired"

@@ -17,11 +17,14 @@ from ci_bench.commands.output import say, tell
 from ci_bench.configuration.config import load_config, parse
 from ci_bench.errors import BadConfig, CannotWrite, ExitCode
 from ci_bench.starting.proposal import CONFIG, MINUTES_A_CASE, WORKFLOW, Proposal, propose
+from ci_bench.starting.proposal import EXAMPLES as EXAMPLE_WORKFLOWS
 from ci_bench.starting.stale import stale_entries, stale_workflows, uses_ci_bench
 from ci_bench.starting.survey import read_text, survey
 from ci_bench.suites.registry import plugin_forms
 
 WORKFLOWS = ".github/workflows"
+OTHER_WORKFLOW = f"{WORKFLOWS}/ci-bench-gate.yml"
+"""The workflow's name if another one has the usual name."""
 EXAMPLES = ("benchmarks/example.py", "benchmarks/ci_bench_example.py")
 MOST_SHOWN = 20
 
@@ -51,7 +54,11 @@ def _write(root: Path, proposal: Proposal) -> list[str]:
     """Write the files that are missing; the paths of those that were written."""
     kept = _in_the_way(root)
     written = []
-    for name, text in proposal.files.items():
+    for usual, text in proposal.files.items():
+        name = usual
+        if usual == WORKFLOW and CONFIG in written and WORKFLOW not in kept and _is_there(root / WORKFLOW):
+            tell(f"{WORKFLOW} does not use ci-bench and is not changed")
+            name = OTHER_WORKFLOW
         there = kept.get(name, kept.get(CONFIG) if name in EXAMPLES else None) or ("exists" if _is_there(root / name) else None)
         if there:
             tell(f"{name} is not written: {there}" if there != "exists" else f"{name} exists and is not changed")
@@ -107,8 +114,8 @@ def _describe(proposal: Proposal) -> None:
         tell(f"note: {remark}")
     say(
         "\nNext: `ci-bench list` imports the benchmarks and prints each case, `ci-bench gate` measures them here.\n"
-        f"Then commit the files. {WORKFLOW} skips pull requests from forks; fork-bench.yml and fork-report.yml in\n"
-        "https://github.com/ci-bench/ci-bench/tree/main/examples/workflows measure those, too.\n"
+        "Then commit the files. The workflow skips pull requests from forks; fork-bench.yml and fork-report.yml in\n"
+        f"{EXAMPLE_WORKFLOWS} measure those, too.\n"
     )
 
 

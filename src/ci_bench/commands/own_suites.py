@@ -2,14 +2,16 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from ci_bench.command_line.settings import Configured
+from ci_bench.checkouts.paired import prepared_head
+from ci_bench.command_line.settings import Configured, Measuring
 from ci_bench.commands.config_files import config_path, require_config
 from ci_bench.commands.loading import benchmark_paths, load, plugins_of
 from ci_bench.commands.output import tell
 from ci_bench.configuration.config import load_config
-from ci_bench.configuration.plugins import finder, open_functions, open_suites
+from ci_bench.configuration.plugins import PlanningTree, caller_tree, finder, functions_of, open_suites, side_tree
 from ci_bench.errors import BadConfig
 from ci_bench.records.config import Config
 from ci_bench.suites.contract import Suite
@@ -25,7 +27,16 @@ def load_with_suites(settings: Configured) -> tuple[Config, Callable[[str], Suit
     require_config(settings)
     own = open_suites(plugins_of(settings), settings.here, settings.environ)
     config = load(settings, {name: suite.options_schema for name, suite in own.items()})
-    return config, finder({**own, "functions": open_functions(settings.here, settings.environ)})
+    return config, finder({**own, "functions": functions_of(settings.here, partial(_planning_tree, settings))})
+
+
+def _planning_tree(settings: Configured) -> PlanningTree:
+    """The tree that plans benchmarks: head's prepared one, which has what set-up installs, or else the caller's."""
+    if isinstance(settings, Measuring) and settings.prepared is not None:
+        head = prepared_head(settings.prepared, settings.here, settings.environ)
+        if head.failure is None:
+            return side_tree(head)
+    return caller_tree(settings.here, settings.environ)
 
 
 def base_config(settings: Configured, config: Config, here: Path) -> Config:

@@ -107,21 +107,26 @@ def open_suites(plugins: Mapping[str, str], folder: Path, environ: Mapping[str, 
     return {name: open_suite(name, target, tree) for name, target in plugins.items() if tree is not None}
 
 
-def open_functions(folder: Path, environ: Mapping[str, str]) -> Functions:
-    """The built-in suite of decorated functions, for the tree at `folder`; what has to be imported is, in another process."""
-    return functions_of(folder, lambda: caller_tree(folder, environ))
-
-
 def functions_of(folder: Path, tree: Callable[[], PlanningTree]) -> Functions:
-    """The same, started as the `tree` says, which is asked for where something has to be imported."""
+    """The built-in suite of functions, for the tree at `folder`.
+
+    Files that have to be imported are, in a separate process of the `tree`.
+    """
 
     def plan_by_import(options: Mapping[str, Any]) -> tuple[Case, ...]:
         found = _ask("suites.functions", PlanRequest(target=BY_IMPORT, entry=options), tree())
         if found.fault is not None:
-            raise NothingInTree(found.fault) if found.absent else BadConfig(found.fault)
+            raise NothingInTree(found.fault) if found.absent else BadConfig(found.fault + _installed_hint(found.fault))
         return tuple(one.case for one in found.cases)
 
     return Functions(folder=folder, plan_by_import=plan_by_import)
+
+
+def _installed_hint(fault: str) -> str:
+    """The next step if a module is missing that `setup` may install."""
+    if "ModuleNotFoundError" not in fault:
+        return ""
+    return "; install it next to ci-bench, or let `ci-bench setup --prepared DIR` install it for `gate --prepared DIR`"
 
 
 def finder(suites: Mapping[str, Suite]) -> Callable[[str], Suite]:

@@ -54,6 +54,8 @@ A busy machine leaves small ones as well, so it causes no accusation.
 """
 MOST_LOAD_ALONE = 5.0
 """The largest load per core at which gaps are known to keep that allowance; above it, they may not."""
+MOST_LOAD_QUIET = 1.0
+"""The load per core above which base's gaps may be waiting if head's are as large: the load is a mean of a minute."""
 MARKS_S = 0.01
 """The allowance per sample for reading the 2,048 events of a GPU's parts."""
 TELLING = 0.3
@@ -170,17 +172,21 @@ class TurnTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Witness:
-    """Judges one side's accounts; `base` has those of base if head's are compared with them."""
+    """Judges one side's accounts; `base` has those of base if head's are compared with them.
+
+    `head` has those of head if base's are judged: on a busy machine both leave gaps.
+    """
 
     flushed: bool = False
     base: Accounts = field(default_factory=dict)
+    head: Accounts = field(default_factory=dict)
 
     def checks(self, accounts: Accounts) -> tuple[Check, ...]:
         """One check for each arm: the worst of its clocks."""
         order = (Outcome.PASS, Outcome.UNKNOWN, Outcome.FAIL)
         worst: dict[str, Check] = {}
         for key, account in accounts.items():
-            check = self._check(account, self.base.get(key))
+            check = self._check(account, self.base.get(key), self.head.get(key))
             if account.arm not in worst or order.index(check.outcome) > order.index(worst[account.arm].outcome):
                 worst[account.arm] = check
         return tuple(worst.values())
@@ -196,15 +202,18 @@ class Witness:
         checks: list[Check] = []
         for some in spans:
             base = joined(one[SideName.BASE] for one in some if beside_base)
-            checks += replace(self, base=base).checks(joined(one[name] for one in some))
+            head = joined(one[SideName.HEAD] for one in some if name is SideName.BASE and SideName.HEAD in one)
+            checks += replace(self, base=base, head=head).checks(joined(one[name] for one in some))
         return tuple(checks)
 
-    def _check(self, account: Account, base: Account | None) -> Check:
+    def _check(self, account: Account, base: Account | None, head: Account | None) -> Check:
         """Return a check in which only a disagreement counts.
 
         Unknown results and agreement are informative.
         """
         outcome, detail = self._judged(account, base if base is not None and not base.fault and base.gaps_s else None)
+        if outcome is Outcome.FAIL and not account.fault and head is not None and _is_waiting(account, head):
+            outcome, detail = Outcome.UNKNOWN, f"{detail}; head's clock leaves as much, and other processes run"
         return Check(name=WITNESSED, arm=account.arm, outcome=outcome, detail=detail, informative=outcome is not Outcome.FAIL)
 
     def _judged(self, account: Account, base: Account | None) -> tuple[Outcome, str]:
@@ -233,6 +242,14 @@ def _disagrees(account: Account, base: Account | None) -> bool:
     usual_s = _by_itself_s(account)
     likely = chance_of(base.gaps_s, account.gaps_s, margin_s=usual_s) < LUCK_OF_CLEAR
     return likely and _clear_of(account.gaps_s, usual_s + quantile(base.gaps_s, 0.25))
+
+
+def _is_waiting(base: Account, head: Account) -> bool:
+    """Return whether base's gaps may be the busy machine's, since head's are as large."""
+    if not head.gaps_s or base.load <= MOST_LOAD_QUIET:
+        return False
+    margin_s = BESIDE_BASE_S + SHARE_BESIDE_BASE * base.sample_s + _half_spread_s(head.gaps_s)
+    return chance_of(head.gaps_s, base.gaps_s, margin_s=margin_s) >= LUCK
 
 
 def _clear_of(gaps_s: Sequence[float], allowed_s: float) -> bool:

@@ -13,6 +13,7 @@ from ci_bench.starting.survey import Survey
 CONFIG = "ci-bench.yml"
 WORKFLOW = ".github/workflows/ci-bench.yml"
 PAGES = "https://github.com/ci-bench/ci-bench/blob/main/docs"
+EXAMPLES = "https://github.com/ci-bench/ci-bench/tree/main/examples/workflows"
 MOST_PATHS, MOST_TRAININGS, MOST_SCRIPTS = 100, 3, 20
 """Entries that are written: the schema's limit, and what a gate can measure in an hour."""
 MINUTES_A_CASE = 1
@@ -90,6 +91,7 @@ def _setup(survey: Survey) -> list[str]:
     wanted = ["pytest"] if any("pytest-benchmark" in one.tools for one in survey.benchmarks) else []
     if package is not None and package.dependencies:
         wanted.append("-e .")
+    wanted += [f"-e ./{folder}" for folder in survey.projects]
     if wanted:
         lines = [f"  commands: [pip install {' '.join(wanted)}]", "  network: true    # set-up may download; measuring may not"]
     elif package is not None and package.compiled:

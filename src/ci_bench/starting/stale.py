@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ci_bench import __version__
-from ci_bench.starting.proposal import CONFIG
+from ci_bench.starting.proposal import CONFIG, EXAMPLES, WORKFLOW
 from ci_bench.starting.survey import Survey
 
 _OURS = re.compile(r"(?:[A-Za-z0-9_.-]+/)?ci-bench(?P<half>/report)?@(?P<ref>[A-Za-z0-9_./-]{1,100})")
@@ -64,7 +64,8 @@ def stale_workflows(workflows: Mapping[str, Any], config: Mapping[str, Any], exi
     """Yield a sentence for each fault of the `workflows` that use ci-bench: parsed files by path."""
     jobs = [(file, workflow, *found) for file, workflow in workflows.items() for found in _jobs(workflow)]
     if not jobs:
-        yield "no workflow uses ci-bench; `ci-bench init` writes one"
+        other = f"copy pull-request.yml of {EXAMPLES}, as {WORKFLOW} is another workflow"
+        yield f"no workflow uses ci-bench; {other if WORKFLOW in workflows else '`ci-bench init` writes one'}"
         return
     for file, workflow, job, step in jobs:
         yield from _stale_step(file, step, exists)

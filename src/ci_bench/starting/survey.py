@@ -75,6 +75,8 @@ class Survey:
     modules: tuple[tuple[str, Module], ...] = ()
     """Modules of torch, each with the import name of its file."""
     package: RepositoryPackage | None = None
+    projects: tuple[str, ...] = ()
+    """Folders below the root with a separate package and measured files."""
     gpu: bool = False
     """Some file imports a library that computes on GPUs."""
     remarks: tuple[str, ...] = ()
@@ -118,6 +120,7 @@ def survey(root: Path) -> Survey:
         scripts=tuple(found.scripts),
         modules=tuple(found.modules),
         package=_package(root, files, compiled=found.compiled),
+        projects=tuple(_projects(root, files, found)),
         gpu=found.gpu,
         remarks=tuple(found.remarks),
     )
@@ -257,6 +260,18 @@ def _package(root: Path, files: list[str], *, compiled: bool) -> RepositoryPacka
     inside = read_text(root / name / "__init__.py") or read_text(root / "src" / name / "__init__.py") or ""
     compiled = compiled or "ext_modules" in (setup or "") or reads_metadata(inside)
     return RepositoryPackage(name=name, compiled=compiled, dependencies=_needs_more(project, setup))
+
+
+def _projects(root: Path, files: list[str], found: _Findings) -> Iterator[str]:
+    """Yield the packages below the root that measured files belong to, each once: of a monorepo."""
+    folders = {
+        str(PurePosixPath(file).parent) for file in files if PurePosixPath(file).name in {"pyproject.toml", "setup.py"}
+    } - {"."}
+    measured = [*(one.file for one in found.benchmarks), *(one.file for one in found.trainings), *found.scripts]
+    nearest = (next((str(one) for one in PurePosixPath(file).parents if str(one) in folders), None) for file in measured)
+    for folder in dict.fromkeys(one for one in nearest if one is not None):
+        if read_text(root / folder / "setup.py") is not None or _project(read_text(root / folder / "pyproject.toml")) is not None:
+            yield folder
 
 
 def _project(text: str | None) -> Mapping[str, Any] | None:

@@ -141,13 +141,13 @@ def _concluded(check: str, arm: str, deviations: "Sequence[Deviation]") -> Check
 
 def _compared(theirs: "_Opened", ours: "_Opened", base: str) -> BesideBase:
     forms, remark = _comparable(theirs.forms(), ours.forms())
-    forms, writes = _without_writes(*forms)
+    forms, one_sided = _without_one_sided(*forms)
     pairs = paired(*forms)
     found = [*_plain(theirs, ours, pairs), *_exact(theirs, ours, pairs)]
     faults = [TensorError(name=name, error=None, allowed=None, fault="head does not compute it") for name in pairs.missing]
     certain = [one for one in found if one.name.removeprefix(EXACT) in pairs.named]
     guessed = [one for one in found if one.name.removeprefix(EXACT) in pairs.guessed]
-    worst = writes + ([] if pairs.extra else faults)
+    worst = one_sided + ([] if pairs.extra else faults)
     worst += [_error(one) for one in sorted(certain, key=_rank)]
     unknown = ""
     if not theirs.truth and not theirs.runs and _nearly(certain, theirs.epsilon):
@@ -172,25 +172,45 @@ def _comparable(theirs: dict[str, str], ours: dict[str, str]) -> tuple[tuple[dic
     return (without[0], without[1]), f"{which}'s optimizer could not be tried on known gradients"
 
 
-def _without_writes(
+def _without_one_sided(
     theirs: dict[str, str], ours: dict[str, str]
 ) -> tuple[tuple[dict[str, str], dict[str, str]], list[TensorError]]:
-    """Return the forms without inputs that only one side writes into, and those inputs as faults.
+    """Return the forms without values that only one side has and that have no other name there, and those values as faults.
 
     Inputs are there only if a call writes into them: ``input: 0``, ``outputs of step 1: inputs.0``.
+    Plain values, such as text, may have another name (a private attribute's) only if kind and size
+    are the same.
     """
     own = [
-        {name for name in one if (name.startswith("input") or ": inputs." in name) and name not in other}
+        {name for name in one if name not in other and (_is_input(name) or _has_no_counterpart(name, one, other))}
         for one, other in ((theirs, ours), (ours, theirs))
     ]
-    words = ("base writes into this input, and head leaves it alone", "head writes into this input, and base leaves it alone")
     faults = [
-        TensorError(name=name[:MAX_NAME], error=None, allowed=None, fault=fault)
-        for names, fault in zip(own, words, strict=True)
+        TensorError(name=name[:MAX_NAME], error=None, allowed=None, fault=_describe_one_sided(name, *sides))
+        for names, sides in zip(own, (("base", "head"), ("head", "base")), strict=True)
         for name in sorted(names)
     ]
     base, head = ({name: form for name, form in one.items() if name not in own[0] | own[1]} for one in (theirs, ours))
     return (base, head), faults
+
+
+def _is_input(name: str) -> bool:
+    return name.startswith("input") or ": inputs." in name
+
+
+def _has_no_counterpart(name: str, forms: Mapping[str, str], others: Mapping[str, str]) -> bool:
+    """Return whether a plain value has no value of its form among those that only the other side has."""
+    from ci_bench.suites.shared.worker.plain_values import kind_of_plain
+
+    kind = kind_of_plain(name)
+    alike = [one for one, form in others.items() if one not in forms and form == forms[name] and kind_of_plain(one) == kind]
+    return bool(kind) and not alike
+
+
+def _describe_one_sided(name: str, side: str, other: str) -> str:
+    if _is_input(name):
+        return f"{side} writes into this input, and {other} leaves it alone"
+    return f"{side} returns it, and {other} does not"
 
 
 def _plain(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "list[Deviation]":

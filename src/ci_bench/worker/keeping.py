@@ -43,13 +43,14 @@ class Keeper:
     def keep(self, computed: Computed) -> None:
         """Note the digests, and write the tensors. Trouble with the file is a remark: it must not end the case."""
         from ci_bench.suites.shared.worker.digests import digest, plain
+        from ci_bench.suites.shared.worker.plain_values import kind_of_plain
 
         tensors = {name: plain(value) for name, value in computed.outputs.items()}
         once: dict[int, str] = {}
         for name, value in computed.outputs.items():
             if id(value) not in once:
                 once[id(value)] = f"{tensors[name].dtype} {list(tensors[name].shape)} {digest(tensors[name])}"
-        whole = [once[id(value)] for value in computed.outputs.values()]
+        whole = [f"{kind_of_plain(name)}{once[id(value)]}" for name, value in computed.outputs.items()]
         file, remark = self._write(computed, tensors)
         self.record = ReferenceOutputs(
             arm=computed.arm,

@@ -1,4 +1,4 @@
-"""How many steps a training of one's own takes to a target loss."""
+"""How many steps and seconds a training of one's own takes to a target loss."""
 
 import json
 import math
@@ -8,14 +8,14 @@ from command_builders import measure_here
 
 from ci_bench.formats.training_log import read
 from ci_bench.records.metrics import STEP_TIME
-from ci_bench.suites.command import METRICS, STEPS_TO_TARGET, training
+from ci_bench.suites.command import METRICS, STEPS_TO_TARGET, TIME_TO_TARGET, training
 
 FALLING = [2.0 - 0.1 * step for step in range(12)]
 
 
 def steps(*losses, target=1.5):
     lines = [json.dumps({"loss": loss, "rank": rank}) for rank, own in enumerate(losses) for loss in own]
-    found = training.steps_to_target(read("\n".join(lines), {}).ranks, "loop", launch=0, target=target)
+    found = training.to_target(read("\n".join(lines), {}).ranks, (), "loop", launch=0, target=target)
     return [metric.launches[0].values for metric in found]
 
 
@@ -42,8 +42,26 @@ def test_a_loss_that_is_not_finite_reaches_nothing(odd) -> None:
 
 
 def test_it_is_shown_only() -> None:
-    assert STEPS_TO_TARGET in METRICS
-    assert not STEPS_TO_TARGET.gates
+    for kind in (STEPS_TO_TARGET, TIME_TO_TARGET):
+        assert kind in METRICS
+        assert not kind.gates
+
+
+@pytest.mark.parametrize(
+    ("times", "seconds"),
+    [
+        ([[0.5] + [0.25] * 11], [2.25]),
+        ([[0.25] * 11], [1.75]),
+        ([[0.25] * 12, [0.5] * 12], [4.0]),
+        ([], []),
+        ([[0.25] * 9], []),
+    ],
+    ids=["each step", "without the first", "the slowest rank", "no times", "too few"],
+)
+def test_seconds_are_those_of_its_steps(times, seconds) -> None:
+    lines = [json.dumps({"loss": loss, "rank": rank}) for rank in range(len(times) or 1) for loss in FALLING]
+    found = training.to_target(read("\n".join(lines), {}).ranks, times, "loop", launch=0, target=1.5)
+    assert [metric.launches[0].values[0] for metric in found if metric.name == TIME_TO_TARGET.name] == seconds
 
 
 def test_each_launch_has_it(tmp_path) -> None:
@@ -54,3 +72,13 @@ def test_each_launch_has_it(tmp_path) -> None:
     (row,) = measure_here(tmp_path, {"name": "t", "command": "python train.py", "losses": {"rounding": [], "target": 1.5}})
     values = {metric.name: [launch.values for launch in metric.launches] for metric in row.metrics}
     assert values[STEPS_TO_TARGET.name] == [(8.0,)] * len(values[STEP_TIME.name])
+    assert len(values[TIME_TO_TARGET.name]) == len(values[STEP_TIME.name])
+
+
+def test_a_loop_has_both(tmp_path) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "train.py").write_text(
+        "import ci_bench\ndef loop():\n    for step in range(12):\n        yield ci_bench.Step(loss=2.0 - 0.1 * step)\n"
+    )
+    (row,) = measure_here(tmp_path, {"name": "t", "loop": "train:loop", "losses": {"rounding": [], "target": 1.5}})
+    assert {STEPS_TO_TARGET.name, TIME_TO_TARGET.name} <= {metric.name for metric in row.metrics}, row.reason

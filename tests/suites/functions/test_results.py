@@ -6,6 +6,7 @@ import datetime as dt
 import decimal
 import enum
 import fractions
+import io
 import pathlib
 import uuid
 import warnings
@@ -213,6 +214,9 @@ REFUSED = {
     "distribution": (lambda: torch.distributions.Normal(X, 1.0), "a Normal, which defines no equality"),
     "model": (lambda: torch.nn.Linear(2, 2), "a Linear, which defines no equality"),
     "function": (lambda: looped, "a function, which defines no equality"),
+    "object": (object, "a object, which defines no equality"),
+    "lambda": (lambda: lambda: 1, "a function, which defines no equality"),
+    "open file": (io.StringIO, "a StringIO, which computes only when it is read"),
     "module": (lambda: numpy, "a module, which defines no equality"),
     "class": (lambda: Plain, "a type, which defines no equality"),
     "generator": (lambda: (n for n in range(3)), "a generator, which computes only when it is read"),

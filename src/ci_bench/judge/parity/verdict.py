@@ -9,7 +9,8 @@ loss function, an optimizer, a factor in the model.
 """
 
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -303,6 +304,7 @@ def _filled(values: Floats) -> Floats:
 
 
 SHOWN = 3
+_OF_LATER_CALL = re.compile(r" of the \w+ call\b")
 NO_BASE = "base's tensors were not at hand when head was measured"
 
 
@@ -314,12 +316,12 @@ def _has_evidence(row: CaseResult) -> bool:
 def outputs_of(base: CaseResult | None, head: CaseResult) -> OutputsFinding | None:
     """Compare the outputs of head's reference arm with base's.
 
-    `None` if the cases are not compared, or the suite keeps no outputs.
+    `None` if the cases are not compared, the suite keeps no outputs, or neither side returns any.
     """
     if base is None or not (_has_evidence(base) and _has_evidence(head)) or base.case.params != head.case.params:
         return None
-    theirs, ours = base.outputs, head.outputs
-    if theirs is None and ours is None:
+    theirs, ours = base.outputs if base.outputs and base.outputs.tensors else None, head.outputs
+    if theirs is None and not (ours and ours.tensors):
         return None
     if theirs is None or ours is None:
         lacking = "base" if theirs is None else "head"
@@ -336,7 +338,7 @@ def _by_figures(theirs: ReferenceOutputs, ours: ReferenceOutputs) -> OutputsFind
     if beside is None or beside.base != theirs.digest:
         why = ours.remark or theirs.remark or NO_BASE
         return _unknown(ours.arm, f"the bytes differ from base's, and how far is unknown: {why}", ours)
-    wrong = [error for error in beside.worst if error.wrong]
+    wrong = list(_distinct(error for error in beside.worst if error.wrong))
     if beside.unknown:
         return _found(ours, Sameness.UNKNOWN, beside.unknown, beside)
     if not wrong:
@@ -356,6 +358,16 @@ def _found(ours: ReferenceOutputs, verdict: Sameness, detail: str, beside: Besid
 
 def _unknown(arm: str, why: str, kept: ReferenceOutputs | None) -> OutputsFinding:
     return OutputsFinding(arm=arm, verdict=Sameness.UNKNOWN, detail=why, tensors=kept.tensors if kept else 0)
+
+
+def _distinct(wrong: Iterable[TensorError]) -> Iterator[TensorError]:
+    """Give each error once: a later call of the same program mostly repeats the first one's."""
+    seen = set()
+    for error in wrong:
+        plain = replace(error, name=_OF_LATER_CALL.sub("", error.name))
+        if plain not in seen:
+            seen.add(plain)
+            yield error
 
 
 def _listed(wrong: list[TensorError]) -> str:

@@ -20,4 +20,7 @@ Unchanged trainings differ by less than 1 KiB, so it resolves more than `memory_
 STEPS_TO_TARGET = MetricKind(name="steps_to_target", title="steps to the target loss", unit=Unit.COUNT, gates=False)
 """Shown only: other rounding moves it by steps, and loss parity says whether a training changed."""
 
-METRICS = (INSTRUCTIONS, ALLOCATED_GROWTH, STEPS_TO_TARGET)
+TIME_TO_TARGET = MetricKind(name="time_to_target", title="time to the target loss", unit=Unit.SECONDS, gates=False)
+"""The sum of the step times until then, shown only as well."""
+
+METRICS = (INSTRUCTIONS, ALLOCATED_GROWTH, STEPS_TO_TARGET, TIME_TO_TARGET)

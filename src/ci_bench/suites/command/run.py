@@ -179,7 +179,7 @@ class CommandWorkload:
                 metrics += training.timing(ranks, times, arm, launch=launch, warmup_steps=losses.warmup_steps)
             else:
                 metrics += [STEP_TIME.of(arm, Launch(launch=launch, values=(trained.seconds,)), lane=Lane.WALL)]
-            metrics += training.steps_to_target(ranks, arm, launch=launch, target=losses.target)
+            metrics += training.to_target(ranks, times, arm, launch=launch, target=losses.target)
             metrics += training.memory(ranks, arm, launch=launch, warmup_steps=losses.warmup_steps)
             metrics += [PEAK_RSS.of(arm, Launch(launch=launch, values=(float(trained.peak),)), lane=Lane.COUNTERS)]
             self._context.progress(arm, 1, 1)

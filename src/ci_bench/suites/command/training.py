@@ -30,7 +30,7 @@ from ci_bench.records.results import (
     Role,
     Trace,
 )
-from ci_bench.suites.command import ALLOCATED_GROWTH, STEPS_TO_TARGET
+from ci_bench.suites.command import ALLOCATED_GROWTH, STEPS_TO_TARGET, TIME_TO_TARGET
 from ci_bench.suites.command.selecting import BadOutput
 from ci_bench.suites.shared.worker.growth import growth
 
@@ -181,14 +181,26 @@ def timing(ranks: Ranks, times: Sequence[Sequence[float]], arm: str, *, launch: 
     return (STEP_TIME.of(arm, taken, lane=Lane.WALL, items=_items(ranks)),)
 
 
-def steps_to_target(ranks: Ranks, arm: str, *, launch: int, target: float | None) -> tuple[Metric, ...]:
-    """The number of steps until the mean loss of `LATEST` steps, over all ranks, is `target` or less; none if never."""
+def to_target(
+    ranks: Ranks, times: Sequence[Sequence[float]], arm: str, *, launch: int, target: float | None
+) -> tuple[Metric, ...]:
+    """The steps, and seconds if known, until the mean loss of `LATEST` steps, over all ranks, is `target` or less.
+
+    None if it never is. The seconds are those of the slowest rank in each step. The first step is
+    left out if its time is unknown.
+    """
     losses = [sum(record.loss for record in step) / len(step) for step in zip(*ranks, strict=True)]
     means = (sum(losses[end - LATEST : end]) / LATEST for end in range(LATEST, len(losses) + 1))
     reached = None if target is None else next((step for step, loss in enumerate(means, LATEST) if loss <= target), None)
     if reached is None:
         return ()
-    return (STEPS_TO_TARGET.of(arm, Launch(launch=launch, values=(float(reached),)), lane=Lane.COUNTERS),)
+    steps = STEPS_TO_TARGET.of(arm, Launch(launch=launch, values=(float(reached),)), lane=Lane.COUNTERS)
+    slowest = [max(step) for step in zip(*times, strict=True)]
+    untimed = len(losses) - len(slowest)
+    if not slowest or untimed > 1:
+        return (steps,)
+    taken = Launch(launch=launch, values=(sum(slowest[: reached - untimed]),))
+    return (steps, TIME_TO_TARGET.of(arm, taken, lane=Lane.WALL))
 
 
 def memory(ranks: Ranks, arm: str, *, launch: int, warmup_steps: int) -> tuple[Metric, ...]:

@@ -6,6 +6,7 @@ state of objects that define equality. An object without a value to compare by (
 object that is only equal to itself) is refused by its kind.
 """
 
+import datetime as dt
 import enum
 import sys
 from collections import deque
@@ -14,6 +15,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
 from hashlib import sha256
 from inspect import isawaitable
+from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
@@ -21,6 +23,7 @@ import torch
 from torch import Tensor
 
 from ci_bench.suites.functions.drawing import BadBenchmark
+from ci_bench.suites.shared.worker.plain_values import BYTES, TEXT, WHOLE_NUMBER
 
 OUTPUT = "output"
 MOST_NAMED = 64
@@ -29,9 +32,12 @@ MOST_DENSE = 1 << 26
 """Elements up to which a sparse tensor is compared as a dense one: explicit zeros mean nothing."""
 MOST_KEY = 60
 """Characters of a key in a name."""
+KEYS = f"{OUTPUT}, keys"
+"""The names of numbers and texts in mappings, which are compared as well."""
 DEEPEST = 50
 WAY_OUT = "return tensors, arrays, numbers or text, or a list, mapping or dataclass of them"
 _WHOLE_BITS = 63
+_DATES = {dt.date, dt.time, dt.datetime}
 
 Leaf = Tensor | bool | int | float | complex | str | bytes | tuple[Any, ...]
 """A tuple holds numbers of one type."""
@@ -43,11 +49,14 @@ def named_outputs(value: Any) -> dict[str, Tensor]:
     Raises:
         BadBenchmark: something in it cannot be compared. The message begins with a verb.
     """
-    leaves = dict(_unlike(_Walk().leaves(value, OUTPUT)))
+    walk = _Walk()
+    leaves = dict(_unlike(walk.leaves(value, OUTPUT)))
     small = [name for name, leaf in leaves.items() if not isinstance(leaf, Tensor)]
     if len(small) > MOST_NAMED:
         packed = _packed({name: leaves.pop(name) for name in small})
         return {name: leaf for name, leaf in leaves.items() if isinstance(leaf, Tensor)} | packed
+    if walk.has_keys and small:
+        leaves[KEYS] = "\n".join(sorted(small))
     return {_typed(name, leaf): _tensor(leaf) for name, leaf in leaves.items()}
 
 
@@ -89,11 +98,13 @@ def plain_tensors(value: Tensor, name: str) -> Iterator[tuple[str, Tensor]]:
 class _Walk:
     """One walk through a value.
 
-    `_within` are the objects that it is in: an object that holds itself ends the walk.
+    `_within` are the objects that it is in: an object that holds itself ends the walk. `has_keys`
+    if it met a mapping or dataclass: another key is another value.
     """
 
     def __init__(self) -> None:
         self._within: list[int] = []
+        self.has_keys = False
 
     def leaves(self, value: Any, name: str, *, inside: bool = False) -> Iterator[tuple[str, Leaf]]:
         """Give numbers, texts and strided tensors by name. `inside` an object with equality all parts count."""
@@ -109,7 +120,9 @@ class _Walk:
             yield name, bytes(value)
         elif isinstance(value, type | FunctionType | BuiltinFunctionType) and inside:
             yield name, f"{value.__module__}.{value.__qualname__}"
-        elif isinstance(value, torch.dtype | torch.device | torch.layout):
+        elif type(value) in _DATES:
+            yield name, value.isoformat()
+        elif isinstance(value, torch.dtype | torch.device | torch.layout | PurePath):
             yield name, str(value)
         elif id(value) in self._within or len(self._within) > DEEPEST:
             raise BadBenchmark(f"returns a {_kind(value)} that contains itself; {WAY_OUT}")
@@ -122,6 +135,7 @@ class _Walk:
         if (array := _as_array(value)) is not None:
             yield from self._of_array(array, name)
         elif isinstance(value, Mapping):
+            self.has_keys |= not inside
             yield from self._items(((_key(key), item) for key, item in value.items()), name, inside=inside)
         elif isinstance(value, list | tuple | deque):
             if _are_numbers(value):
@@ -131,6 +145,7 @@ class _Walk:
         elif isinstance(value, AbstractSet):
             yield from self._members(value, name)
         elif is_dataclass(value) and not isinstance(value, type):
+            self.has_keys |= not inside
             compared = ((field.name, getattr(value, field.name)) for field in fields(value) if field.compare)
             yield from self._items(compared, name, inside=inside)
         else:
@@ -153,7 +168,7 @@ class _Walk:
             parts = list(self.leaves(member, "", inside=True))
             if any(isinstance(part, Tensor) and part.numel() for _, part in parts):
                 raise BadBenchmark(f"returns a {_kind(value)} of tensors, which has no order; return a list")
-            members.append("\x1f".join(f"{at}={part!r}" for at, part in parts))
+            members.append("\x1f".join(f"{at}={part!r}" if at else repr(part) for at, part in parts))
         yield name, "\x1e".join(sorted(members))
 
     def _of_array(self, array: Any, name: str) -> Iterator[tuple[str, Leaf]]:
@@ -212,7 +227,7 @@ def _typed(name: str, leaf: Leaf) -> str:
 
 
 def _word(leaf: Leaf) -> str:
-    return "bytes" if isinstance(leaf, bytes) else "text" if isinstance(leaf, str) else "whole number"
+    return BYTES if isinstance(leaf, bytes) else TEXT if isinstance(leaf, str) else WHOLE_NUMBER
 
 
 def _tensor(leaf: Leaf) -> Tensor:

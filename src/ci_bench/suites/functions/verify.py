@@ -186,6 +186,7 @@ def verify_arms(
     reference = arms[0]
     prepared = expect(bench, reference, bench.seed)
     if not prepared.runs[0]:
+        keep(_computed(bench, reference, prepared))
         return _of_nothing(bench, arms, launch)
     seed, other = _expect_other(bench, reference)
     keep(_with_later_calls(_computed(bench, reference, prepared), prepared))

@@ -33,6 +33,7 @@ from ci_bench.records.outputs import describe_deviation
 from ci_bench.records.results import Outcome
 from ci_bench.suites.shared.worker.casts import real_parts
 from ci_bench.suites.shared.worker.optimizers import lost_by
+from ci_bench.suites.shared.worker.plain_values import differing_value
 from ci_bench.suites.shared.worker.tilts import one_sided, rounded_one_way, tilt
 
 Norm = Callable[[Tensor], float]
@@ -89,7 +90,7 @@ def measure(
     With a `start`, it is the change since then that is measured, and one rounding of the value itself is allowed on top.
     """
     reference = runs[0]
-    fault = differing_form(candidate, reference)
+    fault = differing_value(name, candidate, (truth, *runs, *jolts)) or differing_form(candidate, reference)
     if fault and candidate.dtype == reference.dtype and any(run.shape != reference.shape for run in (*runs, *jolts)):
         return TensorMeasurement(name=name, elements=candidate.numel(), hidden="the reference's own shape follows from rounding")
     if fault:
@@ -437,10 +438,9 @@ def conclude(deviations: Sequence[Deviation]) -> Agreement:
 
 def told(deviation: Deviation) -> str:
     """One tensor in words."""
-    figures = describe_deviation(deviation.error, deviation.allowed)
+    is_equal = not (deviation.real or deviation.error)
+    figures = "equal" if is_equal else describe_deviation(deviation.error, deviation.allowed)
     figures = f"a group of its elements leans one way, as if all were {figures}" if deviation.tilted else figures
-    if not deviation.real and not deviation.allowed:
-        figures = f"off by {deviation.error:.3g}; these are not real numbers, so rounding explains nothing"
     return f"{deviation.name}: {deviation.fault or figures}"
 
 
