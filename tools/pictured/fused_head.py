@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-WORK = torch.ones(512, 512)
+WORK = torch.ones(160, 160)
 TIMES = 1
 KEPT_FLOATS = 1_500_000
 LAST_GOOD_CALL = 8
