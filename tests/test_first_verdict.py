@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def borrow(venv):
     (site / "borrowed.pth").write_text("\n".join(ours))
 
 
-TRIES, TOLD_TO = 3, "stop other work on this machine"
+TRIES, TOLD_TO = 3, re.compile("stop other work on th(e|is) machine", re.IGNORECASE)
 """A gate that cannot decide says so, and what to do. Other machines of the same host cannot be stopped, but they pause."""
 
 
@@ -49,7 +50,7 @@ def test_a_new_user_sees_a_planted_slowdown_by_the_steps_of_the_page(tmp_path):
             (folder := tmp_path / f"empty{number}").mkdir()
             steps = first_verdict.follow(PAGE, folder, environ, borrow)
             told = " ".join(" ".join(step.output for step in steps).split())
-            if first_verdict.complaint(steps) is None or TOLD_TO not in told:
+            if first_verdict.complaint(steps) is None or not TOLD_TO.search(told):
                 break
         else:
             assert "Not decided" in told, "who cannot decide does not pass it either"
