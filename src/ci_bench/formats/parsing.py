@@ -80,7 +80,7 @@ def _with_words(text: str) -> str:
     Strings stay, except for half a surrogate pair, which no document can hold.
     """
     if "\\u" in text:
-        text = _HALF.sub(r"\1\\ufffd", text)
+        text = _HALF.sub(r"\1?", text)
     if _LOWER.search(text) is None:
         return text
     return _WORD.sub(lambda found: _NUMBERS.get(found[0].lower(), found[0]), text)

@@ -67,7 +67,8 @@ def test_seconds_are_those_of_its_steps(times, seconds) -> None:
 def test_each_launch_has_it(tmp_path) -> None:
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "train.py").write_text(
-        "for step in range(12):\n    print(f'step {step} loss {2.0 - 0.1 * step:.6f}', flush=True)\n"
+        "import time\nfor step in range(12):\n    time.sleep(0.05)  # lines that come at the end of the program have no times\n"
+        "    print(f'step {step} loss {2.0 - 0.1 * step:.6f}', flush=True)\n"
     )
     (row,) = measure_here(tmp_path, {"name": "t", "command": "python train.py", "losses": {"rounding": [], "target": 1.5}})
     values = {metric.name: [launch.values for launch in metric.launches] for metric in row.metrics}
