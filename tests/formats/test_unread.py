@@ -43,7 +43,9 @@ def test_a_text_is_called_by_its_tool(text, words) -> None:
         catalogue.read(text)
 
 
-@pytest.mark.parametrize("part", ["\n", " ", "x\n[\n", 'x\n{"', "Benchmark Mode ", '"Action":"x",', "-- benchmark: 1 tests ", "│ "])
+@pytest.mark.parametrize(
+    "part", ["\n", " ", "x\n[\n", 'x\n{"', "Benchmark Mode ", '"Action":"x",', "-- benchmark: 1 tests ", "│ "]
+)
 def test_a_hostile_text_is_described_at_once(part) -> None:
     text = "a" + part * (100_000 // len(part))
     started = time.process_time()

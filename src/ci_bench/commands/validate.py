@@ -9,6 +9,8 @@ from ci_bench.commands.sides import read_content
 from ci_bench.configuration.accepting import load_accepted
 from ci_bench.configuration.config import load_config
 from ci_bench.errors import BadDocument, BadInput, CiBenchError, ExitCode
+from ci_bench.formats.catalogue import decode, read
+from ci_bench.formats.series import Unreadable
 from ci_bench.records import documents
 from ci_bench.suites.registry import plugin_forms
 
@@ -47,9 +49,6 @@ def validate(settings: Validating) -> int:
 
 def _form_of_tool(path: Path) -> str:
     """The format of a benchmark tool's file; empty for documents of ci-bench, broken ones too. Raises `BadInput` for others."""
-    from ci_bench.formats.catalogue import decode, read
-    from ci_bench.formats.series import Unreadable
-
     if not path.is_file():
         return ""
     content = read_content(path)
