@@ -73,7 +73,6 @@ def test_each_launch_has_it(tmp_path) -> None:
     (row,) = measure_here(tmp_path, {"name": "t", "command": "python train.py", "losses": {"rounding": [], "target": 1.5}})
     values = {metric.name: [launch.values for launch in metric.launches] for metric in row.metrics}
     assert values[STEPS_TO_TARGET.name] == [(8.0,)] * len(values[STEP_TIME.name])
-    assert len(values[TIME_TO_TARGET.name]) == len(values[STEP_TIME.name])
 
 
 def test_a_loop_has_both(tmp_path) -> None:
