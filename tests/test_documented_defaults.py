@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ci_bench.configuration.config import load_config
+from ci_bench.configuration.config import QUICKSTART, load_config
 from ci_bench.records.config import DEFAULT_DRIFT, DEFAULT_SEVERITIES, DEFAULT_THRESHOLD, Policy, Severity
 from ci_bench.records.documents import Kind, schema
 from ci_bench.suites.registry import find_metrics
@@ -290,7 +290,7 @@ def test_a_second_statement_is_noticed(text: str) -> None:
 
 
 def test_the_quickstart_says_that_its_threshold_is_wider_than_the_default() -> None:
-    policy = load_config(None).policy
+    policy = load_config(QUICKSTART).policy
     assert policy.default_threshold is not None
     assert policy.default_threshold > DEFAULT_THRESHOLD
     text = files("ci_bench").joinpath("default.yml").read_text()

@@ -1,5 +1,6 @@
 """ci-bench.yml: every fault is found at its line, and what is sound becomes the frozen value."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ci_bench.configuration.config import MAX_BYTES, Overrides, load_config, parse
+from ci_bench.configuration.config import MAX_BYTES, QUICKSTART, Overrides, load_config, parse
 from ci_bench.errors import BadConfig
 from ci_bench.records.config import DEFAULT_THRESHOLD, Policy, Rule, RunOptions, Severity, SuiteEntry
 from ci_bench.records.metrics import MetricKind
@@ -139,7 +140,7 @@ def test_more_faults_than_anyone_reads_are_counted(tmp_path: Path) -> None:
 
 
 def test_the_built_in_configuration_is_the_defaults_but_for_one_thread_little_work_and_a_lenient_baseline() -> None:
-    config = load_config(None)
+    config = load_config(QUICKSTART)
     assert config.run == RunOptions(threads=1, compile_budget_s=0.0, blocks=6, most_blocks=8, max_launches=6)
     model = {"factory": "ci_bench.suites.training_loss.small_model:Classifier"}
     small = {"backend": "aot_eager", "num_samples": 240, "max_length": 32, "epochs": 2}
@@ -348,3 +349,13 @@ def test_a_threshold_for_what_is_only_shown_is_refused(tmp_path: Path) -> None:
     assert told == [
         "ci-bench.yml:3: policy.thresholds.ops_captured: this metric is only shown and never fails; remove its threshold"
     ]
+
+
+def test_without_a_file_the_defaults_count_and_not_what_the_quickstart_allows(tmp_path: Path) -> None:
+    """Wide thresholds are the embedded configuration's own: they never judge the code of someone else."""
+    (tmp_path / "b.py").touch()
+    written = load("schema_version: 1\nsuites: {functions: [{path: b.py}]}\n", tmp_path)
+    for found in (load_config(None, benchmarks=["b.py"]), load_config(None)):
+        assert found.run == written.run == RunOptions()
+        assert replace(found.policy, severities={}) == written.policy
+        assert found.policy.severities == {Rule.BASELINE_MISSING: Severity.NOTE}

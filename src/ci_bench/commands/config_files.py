@@ -12,12 +12,11 @@ from typing import TypeVar
 
 from ci_bench.checkouts.git import top_of
 from ci_bench.command_line.settings import Configured
+from ci_bench.configuration.config import QUICKSTART
 from ci_bench.errors import BadConfig
 from ci_bench.records.spelling import slips
 
 NAME = "ci-bench.yml"
-QUICKSTART = Path("quickstart")
-"""The word of ``--config`` that names the embedded configuration."""
 GITHUB = ".github"
 MOST_SLIPS = 2
 """Most typing errors in a typed path; a name that was only found may have one."""
@@ -41,15 +40,13 @@ def rooted(settings: _Settings) -> _Settings:
 
 
 def config_path(settings: Configured) -> Path | None:
-    """The configuration's file; ``None`` for the embedded one, which is named or only says how to judge.
+    """The configuration's file, `QUICKSTART` if the embedded one is named, or ``None``: the defaults count.
 
     Raises:
         BadConfig: the named file is missing, or a file is nearly called ``ci-bench.yml``.
     """
-    if settings.config == QUICKSTART:
-        return None
     if settings.config is not None:
-        if not settings.config.exists():
+        if settings.config != QUICKSTART and not settings.config.exists():
             raise BadConfig(f"{settings.config}: no such file{_meant(settings.config)}")
         return settings.config
     file = _search(settings.here)

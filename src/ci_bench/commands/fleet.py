@@ -16,7 +16,7 @@ from ci_bench.checkouts.bundled import NAME, Sources, make_bundle
 from ci_bench.checkouts.sides import Side
 from ci_bench.checkouts.worktrees import WantedTrees
 from ci_bench.command_line.settings import Looking, Measuring
-from ci_bench.commands.config_files import QUICKSTART, config_path
+from ci_bench.commands.config_files import config_path
 from ci_bench.commands.inputs import asked
 from ci_bench.commands.loading import benchmark_paths
 from ci_bench.commands.measuring import Measurement
@@ -24,6 +24,7 @@ from ci_bench.commands.merge import read_pair
 from ci_bench.commands.output import say, tell
 from ci_bench.commands.own_suites import load_with_suites
 from ci_bench.commands.preparing import planning_sealed, plans_by_the_tree
+from ci_bench.configuration.config import QUICKSTART, embedded_file
 from ci_bench.errors import BadDocument, BadInput, CannotPlace, ExitCode
 from ci_bench.fleet.caging import BY_DIGEST, DIGEST
 from ci_bench.fleet.coordinator import Coordinator, EarlierLeases, Limits, Standing
@@ -154,7 +155,9 @@ def bundle_sides(config: Config, settings: Measuring) -> tuple[Sequence[Side], S
     """
     base, output = settings.base or config.base, settings.output
     wanted = WantedTrees(repository=settings.here, base=base, setup=config.setup, environ=settings.environ, leave_out=(output,))
-    sources, sides = make_bundle(wanted, output.resolve() / FOLDER / NAME, config=config_path(settings))
+    named = config_path(settings)
+    config_file = embedded_file() if named == QUICKSTART else named
+    sources, sides = make_bundle(wanted, output.resolve() / FOLDER / NAME, config=config_file)
     tell(f"base is {sides[SideName.BASE].chosen_by}, commit {sides[SideName.BASE].commit}")
     tell(f"nodes get {sources.file.stat().st_size / 1e6:,.1f} MB of sources, SHA-256 {sources.sha256}")
     return [Side(name=name, environ={}, source=source) for name, source in sides.items()], sources

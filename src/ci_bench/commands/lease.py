@@ -18,7 +18,6 @@ from ci_bench.checkouts.bundled import ID, Sources, Unbundled, opened, unbundle
 from ci_bench.checkouts.depot import depot_folder, place_of
 from ci_bench.checkouts.paired import are_ready
 from ci_bench.command_line.settings import Leasing
-from ci_bench.commands.config_files import QUICKSTART
 from ci_bench.commands.inputs import asked
 from ci_bench.commands.loading import benchmark_paths
 from ci_bench.commands.measuring import Measurement
@@ -133,7 +132,8 @@ class _SidesMaker:
 
     def sides(self, place: Path, found: Unbundled) -> Sequence[str]:
         """The flags that name both sides. Base is named by its commit."""
-        return ("--prepared", str(place / PREPARED), "--base", found.base, "--config", str(found.config or QUICKSTART))
+        config = ("--config", str(found.config)) if found.config is not None else ()
+        return ("--prepared", str(place / PREPARED), "--base", found.base, *config)
 
     @property
     def output(self) -> str:

@@ -14,7 +14,7 @@ from ci_bench.suites.registry import plugin_forms
 
 
 def load(settings: Configured, forms: Mapping[str, Mapping[str, Any]] | None = None) -> Config:
-    """The configuration that the flags name, else the one that is found, else the embedded one; flags win over the file.
+    """The configuration that the flags name, else the one that is found, else the defaults; flags win over the file.
 
     `forms` are JSON Schemas of entries of the tree's own suites, by name.
     """

@@ -10,7 +10,7 @@ from ci_bench.command_line.settings import Configured, Measuring
 from ci_bench.commands.config_files import config_path, require_config
 from ci_bench.commands.loading import benchmark_paths, load, plugins_of
 from ci_bench.commands.output import tell
-from ci_bench.configuration.config import load_config
+from ci_bench.configuration.config import QUICKSTART, load_config
 from ci_bench.configuration.plugins import PlanningTree, caller_tree, finder, functions_of, open_suites, side_tree
 from ci_bench.errors import BadConfig
 from ci_bench.records.config import Config
@@ -62,7 +62,7 @@ def _in_base(path: Path | None, ours: Path, theirs: Path) -> Path | None:
 
     `theirs` is base's folder for `ours`.
     """
-    if path is None:
+    if path is None or path == QUICKSTART:
         return None
     inside = os.path.relpath(path.resolve(), ours.resolve())
     found = Path(os.path.normpath(theirs / inside))

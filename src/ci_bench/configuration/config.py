@@ -170,7 +170,11 @@ class _Builder:
 
 
 MAX_BYTES = 1_000_000
-BUILT_IN = "quickstart (embedded)"
+QUICKSTART = Path("quickstart")
+"""The word of ``--config`` that names the embedded configuration."""
+UNCONFIGURED = "schema_version: 1\nsuites: {functions: [{path: benchmarks}]}\npolicy: {severities: {baseline_missing: note}}\n"
+"""What counts where no file is: the defaults; files of benchmarks are named on the command line."""
+NAMES = {None: "the defaults", QUICKSTART: "quickstart (embedded)"}
 ANY_ENTRY: Mapping[str, Any] = {"type": "object"}
 """The form of an entry where a suite does not say what it should be."""
 PLUGIN = re.compile(r"[a-z][a-z0-9_]{0,59}=[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*")
@@ -196,7 +200,7 @@ def load_config(
     tree: Sequence[Path] = (),
     benchmarks: Sequence[str] = (),
 ) -> Config:
-    """Read, check and apply flags. `None` reads the embedded configuration.
+    """Read, check and apply flags. `QUICKSTART` reads the embedded configuration, `None` the defaults.
 
     Paths of `benchmarks` replace the file's suites: its run and its policy still count.
 
@@ -207,7 +211,7 @@ def load_config(
     ``ci-bench.yml:12: run.launchs: unknown field; did you mean 'launches'?``.
     """
     given = {name: value for name, value in asdict(overrides or Overrides()).items() if value is not None}
-    name = BUILT_IN if path is None else str(path)
+    name = NAMES.get(path, str(path))
     parsed = _with_benchmarks(parse(_read(path)), benchmarks)
     more = {**dict.fromkeys(_plugins(parsed.value), ANY_ENTRY), **(more_suites or {})}
     form = _with_suites(schema(Kind.CONFIG), more)
@@ -267,11 +271,16 @@ def _own_suites() -> Mapping[str, Any]:
     return suites
 
 
+def embedded_file() -> Path:
+    """The file of the embedded configuration."""
+    return Path(__file__).parents[1] / "default.yml"
+
+
 def _read(path: Path | None) -> str:
     if path is None:
-        from importlib.resources import files
-
-        return files("ci_bench").joinpath("default.yml").read_text(encoding="utf-8")
+        return UNCONFIGURED
+    if path == QUICKSTART:
+        return embedded_file().read_text(encoding="utf-8")
     try:
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
