@@ -79,6 +79,20 @@ def test_what_is_slow_by_a_layout_says_whose_line_it_is() -> None:
     assert "81 % of the profiled change) at `model.py:42`, where the layout that they read is made; " in line
 
 
+def test_a_part_of_more_than_the_whole_change_has_no_share() -> None:
+    """Other parts became faster: "277 % of the change" explains nothing."""
+    value = explained()
+    parts = tuple(
+        replace(
+            case, causes=tuple(replace(one, parts=tuple(replace(part, share=2.77) for part in one.parts)) for one in case.causes)
+        )
+        for case in value.cases
+    )
+    (line,) = lines_of(render_comment(replace(value, cases=parts)), "slower in")
+    assert "(+5.50 ms a step) at `model.py:42`" in line
+    assert "277" not in line
+
+
 def test_the_page_has_what_changed_of_generated_kernels_and_escapes_it() -> None:
     value = explained()
     changes = (

@@ -119,7 +119,8 @@ def _slower(cause: Cause, name: Form) -> str:
 
 
 def _part(part: CausePart, name: Form) -> str:
-    share = f", {percent(part.share)} of the profiled change" if part.share is not None else ""
+    known = part.share is not None and part.share <= 1  # more, if other parts became faster
+    share = f", {percent(part.share)} of the profiled change" if known else ""
     made = ", where the layout that they read is made" if part.by_layout else ""
     return f"{called(part, name)} (+{seconds(part.change_s)} a step{share}){_at(part.places, name)}{made}"
 
