@@ -19,7 +19,8 @@ INTRODUCTION = """# Configuration
 ci-bench looks for `ci-bench.yml` in the working directory, then upward to the repository's root. Paths in the file are relative to the
 folder it is in. `--config FILE` names another file, whose paths are relative to the working directory. A missing file is an error, and
 so is a similar name (`ci-bench.yaml`, `.ci-bench.yml`, `.github/ci-bench.yml`). `--config quickstart` uses the embedded configuration
-([src/ci_bench/default.yml](../src/ci_bench/default.yml), a good start to copy); without a file, paths of benchmarks (`ci-bench gate benchmarks/`) take its `run` and `policy`, so one thread. All faults are reported together,
+([src/ci_bench/default.yml](../src/ci_bench/default.yml), a good start to copy). Without a file, paths of benchmarks (`ci-bench gate
+benchmarks/`) and `compare` take the defaults of this page, except that a missing baseline is a note. All faults are reported together,
 each with file, line, field and the nearest spelling. `ci-bench validate ci-bench.yml` checks without measuring. Flags such as `--device`
 and `--launches` override the file.
 

@@ -232,7 +232,7 @@ def test_the_next_step_names_the_load(load, words):
 
 def test_the_next_step_names_the_case_of_a_line_that_is_not_the_worst_one():
     text = next_step(compared("explained")).text
-    assert text == "Look at model.py:42, then reproduce reviews[precision=fp32], which it explains:"
+    assert text == "Begin with reviews[precision=fp32]: look at model.py:42, then reproduce it:"
 
 
 def test_a_verdict_without_a_comparison_says_that_the_gate_fails():

@@ -112,8 +112,10 @@ def _reproduce(failing: Sequence[CaseComparison], names: Mapping[str, str]) -> N
     """Name the line to look at and the command of its case, else that of the first case."""
     for case in failing:
         if place := _place(case):
-            which = "the case" if case is failing[0] else f"{names[case.id]}, which it explains"
-            return NextStep(text=f"Look at {place}, then reproduce {which}:", command=case.reproduce or "")
+            words = f"Look at {place}, then reproduce the case:"
+            if case is not failing[0]:
+                words = f"Begin with {names[case.id]}: look at {place}, then reproduce it:"
+            return NextStep(text=words, command=case.reproduce or "")
     return NextStep(text=_AGAIN, command=failing[0].reproduce or "")
 
 
