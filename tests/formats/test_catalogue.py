@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ci_bench.formats import catalogue
+from ci_bench.formats import catalogue, tool_files
 from ci_bench.formats.series import Series, Unreadable
 
 DATA = Path(__file__).parent / "data"
@@ -166,7 +166,7 @@ def test_a_small_file_that_unpacks_to_a_large_one_is_not_unpacked_whole() -> Non
     tracemalloc.start()
     with pytest.raises(Unreadable, match="larger than"):
         catalogue.decode(bomb)
-    assert tracemalloc.get_traced_memory()[1] < 3 * catalogue.MAX_BYTES
+    assert tracemalloc.get_traced_memory()[1] < 3 * tool_files.MAX_BYTES
     tracemalloc.stop()
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 from ci_bench.command_line.settings import Converting
 from ci_bench.commands.inputs import results_path
 from ci_bench.commands.output import say, tell
-from ci_bench.commands.sides import is_results, read_content, read_side
+from ci_bench.commands.sides import is_results, read_side
 from ci_bench.errors import BadInput, ExitCode
 from ci_bench.formats import oss_benchmark
 from ci_bench.formats.catalogue import WRITERS, decode, read
 from ci_bench.formats.exporting import Export, Exporter, Files, Written, from_reading, from_results, one_file
 from ci_bench.formats.series import Unreadable
+from ci_bench.formats.tool_files import read_content
 from ci_bench.records import documents
 from ci_bench.records.documents import write_text
 from ci_bench.records.spelling import nearest

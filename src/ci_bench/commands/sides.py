@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from ci_bench import __version__
 from ci_bench.commands.inputs import results_path
 from ci_bench.commands.output import tell
-from ci_bench.errors import BadDocument, BadInput
+from ci_bench.errors import BadInput
+from ci_bench.formats.tool_files import read_content
 from ci_bench.judge.wording import count_of
 from ci_bench.records import documents
 from ci_bench.records.config import DEFAULT_DRIFT, Policy
@@ -29,8 +30,6 @@ ENOUGH_LAUNCHES = 5
 MOST_FILES = 1000
 SHOWN = 5
 _BEGIN_BYTES, MOST_OF_LOG = 200, 1_000_000
-_BEGIN_OF_FORM = 1000
-_SCHEMA, _OWN_BENCHMARK = b'"schema_version"', b'"measurements"'
 _STDIN = Path("/dev/stdin")
 """Stands for ``-``."""
 _RESULTS = re.compile(rb'\s*\{\s*"kind"\s*:\s*"results"')
@@ -54,17 +53,6 @@ class SideRead:
 def is_results(content: bytes) -> bool:
     """Return whether a file is a results document."""
     return _RESULTS.match(content) is not None
-
-
-def read_content(path: Path) -> bytes:
-    """A file's bytes, one more at most than are read of any. Raises `BadInput`."""
-    from ci_bench.formats.catalogue import MAX_BYTES
-
-    try:
-        with path.open("rb") as stream:
-            return stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror or error}; check the path") from error
 
 
 def read_side(name: str, paths: Sequence[Path], source: str) -> SideRead:
@@ -179,27 +167,6 @@ def _reading(path: Path, content: bytes, source: str) -> "Reading":
                 f"{path}: a training log; compare it with the option `losses` of the suite `command`, and"
                 f" `ci-bench show {path}` prints what that reads"
             ) from error
-        raise BadInput(f"{path}: {error}") from error
-
-
-def form_of_tool(path: Path) -> str:
-    """The format of a benchmark tool's file; empty for documents of ci-bench, broken ones too. Raises `BadInput` for others."""
-    from ci_bench.formats.catalogue import decode, read
-    from ci_bench.formats.series import Unreadable
-
-    if not path.is_file():
-        return ""
-    content = read_content(path)
-    try:
-        documents.document_kind(path)
-    except BadDocument:
-        if _SCHEMA in content[:_BEGIN_OF_FORM] and _OWN_BENCHMARK not in content[:_BEGIN_OF_FORM]:
-            return ""
-    else:
-        return ""
-    try:
-        return read(decode(content)).form
-    except Unreadable as error:
         raise BadInput(f"{path}: {error}") from error
 
 

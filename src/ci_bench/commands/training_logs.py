@@ -4,10 +4,10 @@ import statistics
 from pathlib import Path
 
 from ci_bench.commands.output import say
-from ci_bench.commands.sides import read_content
 from ci_bench.errors import BadDocument, BadInput
 from ci_bench.formats.catalogue import decode, read
 from ci_bench.formats.series import Unreadable
+from ci_bench.formats.tool_files import read_content
 from ci_bench.formats.training_log import Log
 from ci_bench.judge.parity.verdict import numeric_finding
 from ci_bench.records import documents

@@ -31,12 +31,12 @@ from ci_bench.formats.exporting import Export, Written
 from ci_bench.formats.parsing import Node, parse_json
 from ci_bench.formats.recognising import renamed, with_stable_names
 from ci_bench.formats.series import Reading, Unreadable
+from ci_bench.formats.tool_files import MAX_BYTES
 from ci_bench.formats.unread import PACKED, appearance
 from ci_bench.records.faults import show
 from ci_bench.records.spelling import nearest
 
 AUTO = "auto"
-MAX_BYTES = 64 << 20
 MAX_SERIES = 10_000
 MAX_VALUES = 2_000_000
 _GZIP = b"\x1f\x8b"

@@ -24,9 +24,10 @@ from ci_bench.commands.page_assets import page_assets
 from ci_bench.commands.trend.commits import confirm
 from ci_bench.commands.trend.intended import without_intended
 from ci_bench.errors import BadDocument, BadInput, CannotWrite, ExitCode, GitHubMissing
-from ci_bench.formats.catalogue import MAX_BYTES, decode
+from ci_bench.formats.catalogue import decode
 from ci_bench.formats.github_action_benchmark import read_action_history
 from ci_bench.formats.series import Unreadable
+from ci_bench.formats.tool_files import MAX_BYTES
 from ci_bench.github import workflow
 from ci_bench.github.archive import ArchiveLimits, Contents, UnsafeArchive
 from ci_bench.github.artifacts import Artifact, download, named

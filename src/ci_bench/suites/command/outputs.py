@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ci_bench.formats import catalogue, training_events, training_log
 from ci_bench.formats.series import Reading, Unreadable
+from ci_bench.formats.tool_files import MAX_BYTES
 from ci_bench.suites.command.options import OUTPUT_VARIABLE, PLACE, STDOUT, Losses
 from ci_bench.suites.command.process import CommandPlace, show_tail
 from ci_bench.suites.command.selecting import BadOutput
@@ -156,7 +157,7 @@ def _read(file: Path, form: str, output: Output) -> Reading:
 def _bytes(file: Path) -> bytes:
     """At most a byte more than is read."""
     with file.open("rb") as stream:
-        return stream.read(catalogue.MAX_BYTES + 1)
+        return stream.read(MAX_BYTES + 1)
 
 
 def _refused(file: Path, output: Output, form: str, error: Exception) -> BadOutput:
