@@ -58,7 +58,7 @@ def test_a_backend_with_wrong_gradients_fails_where_the_runners_rule_passes_it(b
     ("type", "outputs.second: float64[8] instead of float32[8]"),
     ("shape", "outputs.second: float32[8, 1] instead of float32[8]"),
     ("structure", "mapping of 3 instead of mapping of 2"),
-    ("stale", "buffers.norm.num_batches_tracked: off by 1"),
+    ("stale", "buffers.norm.num_batches_tracked: 0 instead of 1"),
 ])  # fmt: skip
 def test_wrong_results_fail_and_are_named(defect, named):
     check = accuracy(**plain(defect))
