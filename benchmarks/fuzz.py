@@ -3,10 +3,10 @@
 ``python -m benchmarks.fuzz --inputs 1000000 --resume fuzz.json``
 
 Each target (`fuzz_targets`) is fed in a process of its own, with at most 1 GiB of memory beyond what it starts with and ten
-seconds for one input. Inputs come from `fuzz_mutator`, changing valid documents. With ``--engine atheris`` coverage guides them
-(libFuzzer, where the package atheris is installed; the same mutator is one of its own); without, they are drawn anew from the
-seeds each time. An input that makes a target raise anything but its one refusal, hang or grow is a finding: it is written down,
-and the exit code is 1.
+seconds of the processor for one input. Inputs come from `fuzz_mutator`, changing valid documents. With ``--engine atheris``
+coverage guides them (libFuzzer, where the package atheris is installed; the same mutator is one of its own); without, they are
+drawn anew from the seeds each time. An input that makes a target raise anything but its one refusal, hang or grow is a finding:
+it is written down, and the exit code is 1.
 
 With ``--resume`` the file keeps every stretch of inputs that a target was given, with the seed of its dice; a later call goes on
 where it ended, with dice of its own, and the total is the sum of the stretches. A stretch that ended in a finding counts with the
