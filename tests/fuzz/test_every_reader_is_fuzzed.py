@@ -40,6 +40,7 @@ FED = {
     "formats/training_events.py": "event files of a training",
     "formats/training_lines.py": "losses of a training",
     "formats/training_tables.py": "losses of a training",
+    "formats/unread.py": "format auto",
     "github/archive.py": "artifact",
     "github/context.py": "GitHub's event",
     "github/http.py": "GitHub's answer",
