@@ -36,7 +36,6 @@ FED = {
     "formats/github_action_benchmark.py": "history of github-action-benchmark",
     "formats/oss_benchmark.py": "format oss-benchmark",
     "formats/parsing.py": "format auto",
-    "formats/recognising.py": "format auto",
     "formats/training_events.py": "event files of a training",
     "formats/training_lines.py": "losses of a training",
     "formats/training_tables.py": "losses of a training",
@@ -166,7 +165,10 @@ def test_a_target_runs_the_module_that_it_is_said_to_feed(name, target):
 
 
 def run_by(target):
-    """The modules of the package whose functions run while a target is fed its seeds; what is loaded only is not run."""
+    """The modules of the package whose functions run while a target is fed its seeds, and a text that none of them accepts.
+
+    What is loaded only is not run.
+    """
     ran = set()
 
     def note(frame, event, _):
@@ -174,7 +176,7 @@ def run_by(target):
         if event == "call" and file.startswith(str(PACKAGE)) and frame.f_code.co_name != "<module>":
             ran.add(str(Path(file).relative_to(PACKAGE)))
 
-    seeds = target.seeds()
+    seeds = (*target.seeds(), b"neither")
     before = sys.getprofile()
     sys.setprofile(note)
     try:

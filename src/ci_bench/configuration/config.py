@@ -173,7 +173,7 @@ MAX_BYTES = 1_000_000
 QUICKSTART = Path("quickstart")
 """The word of ``--config`` that names the embedded configuration."""
 UNCONFIGURED = "schema_version: 1\nsuites: {functions: [{path: benchmarks}]}\npolicy: {severities: {baseline_missing: note}}\n"
-"""The configuration if there is no file: the defaults. Files of benchmarks are named on the command line."""
+"""The configuration without a file: the defaults. Files of benchmarks are named on the command line."""
 NAMES = {None: "the defaults", QUICKSTART: "quickstart (embedded)"}
 ANY_ENTRY: Mapping[str, Any] = {"type": "object"}
 """The form of an entry where a suite does not say what it should be."""
