@@ -7,7 +7,7 @@ from ci_bench.commands.output import say
 from ci_bench.configuration.accepting import load_accepted
 from ci_bench.configuration.config import load_config
 from ci_bench.errors import CiBenchError, ExitCode
-from ci_bench.formats.tool_files import form_of_tool
+from ci_bench.formats.detecting import form_of_tool
 from ci_bench.records import documents
 from ci_bench.suites.registry import plugin_forms
 
