@@ -1,4 +1,4 @@
-"""The format of a benchmark tool's file, if it is one. The formats are loaded only if it is no document of ci-bench."""
+"""Find the format of a benchmark tool's file. The formats are loaded only if it is not a document of ci-bench."""
 
 from pathlib import Path
 
