@@ -200,6 +200,26 @@ def test_half_a_surrogate_is_no_fault_of_the_document() -> None:
     assert catalogue.read(json.dumps(raw)).machine["machine"] == "box ?"
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (r"a\ud83db", "a?b"),
+        (r"\uDE00", "?"),
+        (r"\ud83d\ud83d\ude00", "?\U0001f600"),
+        (r"\ud83d\ude00\ude00", "\U0001f600?"),
+        (r"\\\ud83d", "\\?"),
+        (r"\ud83d\\ude00", "?\\ude00"),
+        (r"\ud83d\ude00", "\U0001f600"),
+        (r"\\ud83d", r"\ud83d"),
+        (r"\\\\ude00", r"\\ude00"),
+    ],
+)
+def test_half_a_surrogate_pair_is_replaced_and_a_whole_one_stays(text, value) -> None:
+    whole = own({"name": "NAME"})
+    assert catalogue.read(whole.replace("NAME", text)).series[0].benchmark == value
+    assert catalogue.read(json.dumps(json.loads(own({})) | {"tool": "NAME"}).replace("NAME", text)).tool == value
+
+
 def test_a_series_of_several_runs_has_one_typical_value() -> None:
     series = Series(benchmark="a", runs=((1.0, 2.0, 9.0), (4.0,), (3.0, 3.0)), unit="s", better=None)
     assert (series.values, series.typical) == ((1.0, 2.0, 9.0, 4.0, 3.0, 3.0), 3.0)

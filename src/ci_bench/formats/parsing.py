@@ -69,18 +69,8 @@ _NUMBERS = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity",
 _LOWER = re.compile(r"[:,\[\s]-?(?:nan|inf)\b")
 
 
-_HIGH, _LOW = r"\\u(?i:d[89ab][0-9a-f]{2})", r"\\u(?i:d[c-f][0-9a-f]{2})"
-_HALF = re.compile(rf"(?<!\\)((?:\\\\)*)(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})")
-"""Half a surrogate pair, escaped, after complete escapes of backslashes."""
-
-
 def _with_words(text: str) -> str:
-    """Numbers that are not finite in the spelling of Python's parser; C++ prints ``nan`` and ``inf``.
-
-    Strings stay, except for half a surrogate pair, which no document can hold.
-    """
-    if "\\u" in text:
-        text = _HALF.sub(r"\1?", text)
+    """Numbers that are not finite in the spelling of Python's parser; C++ prints ``nan`` and ``inf``. Strings stay."""
     if _LOWER.search(text) is None:
         return text
     return _WORD.sub(lambda found: _NUMBERS.get(found[0].lower(), found[0]), text)

@@ -19,28 +19,14 @@ from typing import Any
 from ci_bench.formats.series import Unreadable
 from ci_bench.formats.training_numbers import NUMBER, Commas, NotANumber, parse, scale_of
 from ci_bench.formats.training_steps import UNIQUE
+from ci_bench.formats.training_tables import OF_EVALUATION
 
 LONGEST_LINE = 100_000
 MOST_NAMED_LINES, MOST_FIRST = 2000, 20
 EVALUATION, AVERAGE = "evaluation", "average"
 EVALUATED = ("eval_loss", "val_loss", "valid_loss", "validation_loss", "test_loss", "eval/loss", "val/loss", "test/loss")
 """Names of the losses of evaluations."""
-_NO_LOSS = {
-    "val",
-    "valid",
-    "validation",
-    "eval",
-    "evaluation",
-    "test",
-    "dev",
-    "epoch",
-    "avg",
-    "average",
-    "mean",
-    "scale",
-    "scaler",
-}
-
+_NO_LOSS = OF_EVALUATION | {"epoch", "avg", "average", "mean", "scale", "scaler"}
 _COUNTS = {"step", "rank"}
 """Numbers without a unit: ``Steps: 5%`` is not a step."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")

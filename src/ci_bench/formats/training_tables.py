@@ -22,7 +22,8 @@ MOST_COLUMNS, MOST_NAMES = 1000, 4096
 LEAST_ROWS = 2
 NAMED = ("step", "loss")
 """The names of two columns that have none."""
-_OF_EVALUATION = {"val", "valid", "validation", "eval", "evaluation", "test", "dev"}
+OF_EVALUATION = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev"})
+"""Words of names that belong to evaluations."""
 _MESSAGES = ("message", "msg", "event", "text")
 _BARS = "|│┃║"
 _RULES = _BARS + "-=+:·─━═┌┐└┘├┤┬┴┼┏┓┗┛┣┫┳┻╋┡┩╇╈┢┪╞╡╪╔╗╚╝╠╣╦╩╬ \t"
@@ -174,7 +175,7 @@ def _is_step(key: Any) -> bool:
 def is_evaluated(name: str) -> bool:
     """Return whether a column holds losses of evaluations: ``val_loss``, ``val/box_loss``, ``Validation Loss``, ``loss/val``."""
     words = set(re.split(r"[^a-z]+", name.lower()))
-    return "loss" in words and bool(words & _OF_EVALUATION)
+    return "loss" in words and bool(words & OF_EVALUATION)
 
 
 @lru_cache(maxsize=MOST_NAMES)
